@@ -1,0 +1,1 @@
+"""Loading of the compiled handlers and their registration with XLA."""
