@@ -1,1 +1,172 @@
-"""Loading of the compiled handlers and their registration with XLA."""
+"""Loading of the compiled handlers, their registration with XLA, and the lowering rules that call them.
+
+`jaxmd._cpu` is always built; `jaxmd._cuda` only where nvcc was found. Each module is a table, target name → handler.
+Importing this file loads neither: `register` does, the first time a rule is lowered, so that `import jaxmd` stays
+cheap and touches no device.
+"""
+
+import functools
+import importlib
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from types import ModuleType
+from typing import Any
+
+import jax
+import numpy as np
+
+_MODULES = {"cpu": "jaxmd._cpu", "CUDA": "jaxmd._cuda"}
+_lock = threading.Lock()
+_targets: dict[str, frozenset[str]] = {}
+
+
+@functools.cache
+def _load(platform: str) -> ModuleType | None:
+    """The compiled module of one platform, or None where it was not built."""
+    name = _MODULES[platform]
+    try:
+        return importlib.import_module(name)
+    except ModuleNotFoundError as error:
+        if error.name != name:
+            raise
+        return None
+
+
+def register() -> Mapping[str, frozenset[str]]:
+    """Registers every compiled handler with XLA, once a process.
+
+    Lowering does this by itself. A process that only runs deserialized programs, which lower nothing, calls it first
+    (`export_checks` does).
+
+    Returns:
+        The target names of each XLA platform, `{"cpu": {...}, "CUDA": {...}}`.
+    Raises:
+        ImportError: the CPU module is missing, so the package was never built.
+    """
+    with _lock:
+        if not _targets:
+            found = {}
+            for platform in _MODULES:
+                module = _load(platform)
+                handlers = {} if module is None else module.handlers()
+                for name, handler in handlers.items():
+                    jax.ffi.register_ffi_target(name, handler, platform=platform)
+                found[platform] = frozenset(handlers)
+            if not found["cpu"]:
+                raise ImportError("jaxmd: the compiled module jaxmd._cpu is missing; `pip install .` builds it.")
+            _targets.update(found)
+    return _targets
+
+
+def has_cuda() -> bool:
+    """Whether the CUDA module was built (not whether this machine has a GPU)."""
+    return _load("CUDA") is not None
+
+
+def cpu_features() -> tuple[str, ...]:
+    """The instruction sets that the CPU handlers found here, widest first; the first is the path taken."""
+    module = _load("cpu")
+    return () if module is None else tuple(module.cpu_features())
+
+
+def require_x64(who: str) -> None:
+    """Raises the TypeError that names the fix if float64 is off, judged when `who` is traced."""
+    if not jax.config.jax_enable_x64:  # type: ignore[attr-defined]
+        raise TypeError(
+            f'{who}: limbs are float64 but jax_enable_x64 is off; call jax.config.update("jax_enable_x64", True) first.'
+        )
+
+
+def export_checks() -> list[jax.export.DisabledSafetyCheck]:
+    """The safety checks that `jax.export.export` must skip for programs with multiple doubles in them.
+
+    Export admits only the custom calls that JAX itself keeps stable. Ours are stable for one version of jaxmd, so the
+    process that runs the exported program needs the same version, and calls this function (or does any arithmetic of
+    its own) first, which registers the handlers.
+
+    Returns:
+        One `DisabledSafetyCheck.custom_call` for each handler, to pass as `disabled_checks=`.
+    """
+    names = sorted(frozenset().union(*register().values()))
+    return [jax.export.DisabledSafetyCheck.custom_call(name) for name in names]
+
+
+def call(
+    name: str,
+    out_types: Sequence[Any],
+    *args: jax.Array,
+    alias: dict[int, int] | None = None,
+    **attrs: int,
+) -> list[jax.Array]:
+    """Calls the handler `name` from a function that is lowered by `mlir.lower_fun`.
+
+    Args:
+        out_types: `jax.ShapeDtypeStruct`s (anything with shape and dtype) of the results.
+        alias: operand index → result index that share one buffer.
+        attrs: the handler's attributes; integers are passed as int64.
+    """
+    register()
+    varying = _varying(args)
+    results = jax.ffi.ffi_call(
+        name,
+        [jax.ShapeDtypeStruct(t.shape, t.dtype) for t in out_types],
+        input_output_aliases=alias,
+    )(*unify(args), **_attributes(attrs))
+    return [_pcast(r, varying - _varying([r])) for r in results]
+
+
+def lowering(
+    name: str,
+    aliases: dict[int, int] | None = None,
+    *,
+    attrs: Callable[..., dict[str, int]] | None = None,
+) -> dict[str | None, Callable[..., Any]]:
+    """The lowering rules of a primitive that is one call of the handler `name`.
+
+    Args:
+        aliases: operand index → result index that share one buffer.
+        attrs: the handler's attributes as a function of the primitive's parameters (keywords); None when it has none.
+    Returns:
+        platform → rule, to be registered one by one; the key None is the rule of every other platform, which raises.
+    """
+    rule = jax.ffi.ffi_lowering(name, operand_output_aliases=aliases)
+
+    def _lower(ctx: Any, *operands: Any, **params: Any) -> Any:
+        register()
+        return rule(ctx, *operands, **_attributes(attrs(**params) if attrs else {}))
+
+    def _lower_cuda(ctx: Any, *operands: Any, **params: Any) -> Any:
+        # Without the module a program may still be exported from a machine that has no GPU of its own.
+        if not has_cuda() and jax.default_backend() == "gpu":
+            raise NotImplementedError(
+                f"{name}: the CUDA module of jaxmd is not built; reinstall with JAXMD_CUDA=on, or run on the CPU."
+            )
+        return _lower(ctx, *operands, **params)
+
+    def _refuse(ctx: Any, *operands: Any, **params: Any) -> Any:
+        platforms = ", ".join(ctx.module_context.platforms)
+        raise NotImplementedError(f"{name}: no kernel for platform {platforms}; jaxmd runs on cpu and cuda.")
+
+    return {"cpu": _lower, "cuda": _lower_cuda, None: _refuse}
+
+
+def unify(args: Sequence[Any]) -> list[Any]:
+    """Makes all operands vary over the same manual mesh axes, as `shard_map(check_vma=True)` requires.
+
+    Outside `shard_map` nothing varies and the operands come back as they are. Without it the cotangent of an operand
+    that is the same on every device would have another type than the operand.
+    """
+    everything = _varying(args)
+    return [_pcast(x, everything - _varying([x])) for x in args]
+
+
+def _varying(args: Sequence[Any]) -> frozenset[str]:
+    return frozenset().union(*(jax.typeof(x).manual_axis_type.varying for x in args))
+
+
+def _pcast(x: Any, axes: frozenset[str]) -> Any:
+    return jax.lax.pcast(x, tuple(sorted(axes)), to="varying") if axes else x
+
+
+def _attributes(attrs: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: np.int64(value) if isinstance(value, int) else value for key, value in attrs.items()}

@@ -12,7 +12,7 @@ PACKAGE = ROOT / "jaxmd"
 LAYERS = [
     ["_ffi", "_decimal"],
     ["_slices"],
-    ["_arith"],
+    ["_primitive", "_linear", "_arith"],
     ["_product", "_matmul"],
     ["_array", "_convert", "_functions", "random"],
     ["_autodiff"],
