@@ -1,6 +1,12 @@
-"""What `import jaxmd` adds to `import jax`: the median over fresh processes, as one JSON line."""
+"""What `import jaxmd` adds to `import jax`: the median over seven fresh processes, as one JSON line.
 
-import json
+    python examples/bench/import_time.py [--out lines.jsonl]
+
+Exit status 1 above the target of 50 ms.
+"""
+
+from __future__ import annotations
+
 import statistics
 import subprocess
 import sys
@@ -12,6 +18,7 @@ start = time.perf_counter()
 import jaxmd
 print(time.perf_counter() - start)
 """
+TARGET = 0.050
 
 
 def measure(repetitions: int = 7) -> list[float]:
@@ -20,8 +27,16 @@ def measure(repetitions: int = 7) -> list[float]:
     return [float(subprocess.run(run, check=True, capture_output=True, text=True).stdout) for _ in range(repetitions)]
 
 
-if __name__ == "__main__":
+def main() -> int:
+    import harness
+
+    report = harness.Report(harness.arguments(__doc__))
     seconds = measure()
-    line = {"operation": "import jaxmd after import jax", "processes": len(seconds)}
-    line |= {"median_ms": round(1e3 * statistics.median(seconds), 2), "max_ms": round(1e3 * max(seconds), 2)}
-    print(json.dumps(line))
+    quartiles = statistics.quantiles(seconds, n=4)
+    timing = harness.Time(statistics.median(seconds), quartiles[2] - quartiles[0], len(seconds))
+    report.line("import", timing, engine="import jaxmd after import jax", target=TARGET)
+    return int(timing.seconds > TARGET)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,76 @@
+"""Draws figures/*.png from the committed JSON lines (needs matplotlib: pip install 'jaxmd[plot]').
+
+python examples/bench/plot.py
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import lines
+from lines import Record, select
+
+FIGURES = Path(__file__).resolve().parent / "figures"
+NAMES = {1: "d", 2: "dd", 3: "td", 4: "qd", 8: "od", 16: "hd"}
+
+
+def main() -> int:
+    try:
+        import matplotlib
+    except ImportError:
+        print("plot: matplotlib is not installed; pip install 'jaxmd[plot]'", file=sys.stderr)
+        return 1
+    matplotlib.use("Agg")
+    from matplotlib import pyplot
+
+    FIGURES.mkdir(exist_ok=True)
+    pyplot.rcParams.update({"axes.grid": True, "grid.alpha": 0.3, "savefig.dpi": 120, "savefig.bbox": "tight"})
+    for name, draw in {"exponent_spread": exponent_spread, "product": product}.items():
+        figure, axes = pyplot.subplots(figsize=(6.6, 4.3))
+        if draw(axes):
+            figure.savefig(FIGURES / f"{name}.png")
+            print(FIGURES / f"{name}.png")
+        pyplot.close(figure)
+    return 0
+
+
+def exponent_spread(axes: Any) -> bool:
+    """Error against the exponent spread φ of the entries, one curve a method."""
+    records = next((found for m in ("h200", "cpu") if (found := select(lines.read(m), "exponent_spread"))), [])
+    styles = ["v-", "^--", "s:", "o-", "d--", "x-."]
+    methods = dict.fromkeys(r["method"] for r in records)
+    for method, style in zip(methods, styles, strict=False):
+        points = sorted((r["phi"], r["error_relative"]) for r in records if r["method"] == method)
+        axes.semilogy([p for p, _ in points], [max(e, 1e-36) for _, e in points], style, label=method)
+    axes.set_xlabel("φ: entries are (rand − 0.5)·exp(φ·randn)")
+    axes.set_ylabel("largest |C − AB| / (|A||B|)")
+    axes.set_title(f"dd product against exponent spread{of(records)}")
+    if records:
+        axes.legend(fontsize="small")
+    return bool(records)
+
+
+def product(axes: Any) -> bool:
+    """Speed against n, one curve an engine and precision."""
+    records = select(lines.read("h200"), "matmul")
+    cases = dict.fromkeys((r["engine"], r["limbs"]) for r in records)
+    for engine, limbs in cases:
+        points = sorted((r["shape"][0], r["T"]) for r in select(records, "matmul", engine=engine, limbs=limbs))
+        label = engine if engine.startswith("jnp") else f"{engine}, {NAMES[limbs]}"
+        axes.loglog([n for n, _ in points], [t for _, t in points], "o-" if engine == "fp64" else "s--", label=label)
+    axes.set_xlabel("n")
+    axes.set_ylabel("T = 2n³ / time / 10¹²")
+    axes.set_title(f"Products end to end{of(records)}")
+    if records:
+        axes.legend(fontsize="small", ncols=2)
+    return bool(records)
+
+
+def of(records: list[Record]) -> str:
+    return f" ({records[0]['device']})" if records else ""
+
+
+if __name__ == "__main__":
+    sys.exit(main())

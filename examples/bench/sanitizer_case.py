@@ -1,0 +1,65 @@
+"""A small pass through every compiled CUDA handler, for compute-sanitizer: odd shapes, batches, a guarded product.
+
+    compute-sanitizer --tool memcheck python examples/bench/sanitizer_case.py
+
+Every product's error is printed in units of the bound; exit status 1 where one exceeds 1.
+"""
+
+from __future__ import annotations
+
+import sys
+
+import jax
+import jax.numpy as jnp
+
+import harness
+import jaxmd
+from _support import exact
+
+SHAPES = ((1, 1, 1), (33, 17, 65), (130, 70, 9))  # m, k, n: around the edges of every tile
+
+
+def main() -> int:
+    jax.config.update("jax_enable_x64", True)
+    worst = 0.0
+    for limbs in (1, 2, 4, 8):
+        for shape in SHAPES if limbs < 8 else SHAPES[:2]:
+            worst = max(worst, *(product(limbs, shape, engine) for engine in ("fp64", "direct")))
+    worst = max(worst, *(wide(engine) for engine in ("fp64", "direct")))
+    batch = jaxmd.random.normal(jax.random.key(3), (5, 19, 21), 2)
+    jax.block_until_ready(jax.vmap(lambda x: x @ x.T)(batch))
+    jax.block_until_ready(jaxmd.matmul(batch, batch[0].T, engine="fp64"))
+    for limbs in (1, 2, 3, 4, 16):
+        x, y = (jaxmd.random.normal(jax.random.key(seed), (257,), limbs) for seed in (1, 2))
+        jax.block_until_ready((x + y, x * y, x / y, jaxmd.sqrt(abs(x)), jaxmd.sum(x), x.to_float64()))
+    jax.block_until_ready(
+        (jaxmd.two_sum(jnp.arange(9.0), 0.1 * jnp.ones(9)), jaxmd.two_prod(jnp.arange(9.0), 0.1 * jnp.ones(9)))
+    )
+    print(f"largest error of a product: {worst:.3g} of the bound")
+    return int(worst > 1)
+
+
+def product(limbs: int, shape: tuple[int, int, int], engine: str) -> float:
+    m, k, n = shape
+    left, right = jax.random.split(jax.random.key(limbs))
+    a, b = jaxmd.random.normal(left, (m, k), limbs), jaxmd.random.normal(right, (k, n), limbs)
+    return checked(a, b, engine)
+
+
+def wide(engine: str) -> float:
+    """Rows that span the range, so that the guard and the exact kernel run."""
+    a = jaxmd.random.normal(jax.random.key(5), (17, 40), 2) * jaxmd.asarray([10.0 ** (-7 * i) for i in range(40)], 2)
+    b = jaxmd.random.normal(jax.random.key(6), (40, 18), 2) * jaxmd.asarray([[10.0 ** (6 * i)] for i in range(40)], 2)
+    return checked(a, b, engine)
+
+
+def checked(a: jaxmd.MultiDouble, b: jaxmd.MultiDouble, engine: str) -> float:
+    c = jax.block_until_ready(jaxmd.matmul(a, b, engine=engine))
+    error = exact.product_error(a.limbs, b.limbs, c.limbs, 53 * a.num_limbs, count=8).units
+    print(f"{engine} limbs {a.num_limbs} {a.shape} × {b.shape}: {error:.3g} of the bound", flush=True)
+    return error
+
+
+if __name__ == "__main__":
+    assert harness  # puts _support on the path
+    sys.exit(main())

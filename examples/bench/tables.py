@@ -1,0 +1,244 @@
+"""Rewrites the tables in README.md from the committed JSON lines, and nothing else of it.
+
+    python examples/bench/tables.py [--check]
+
+A table stands between `<!-- table NAME -->` and `<!-- end NAME -->`. With --check nothing is written, and the exit status
+is 1 if a table would change.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import lines
+from lines import Record, select
+
+README = Path(__file__).resolve().parents[2] / "README.md"
+NAMES = {1: "d", 2: "dd", 3: "td", 4: "qd", 8: "od", 16: "hd"}
+MISSING = "*No lines are committed yet.*"
+MACHINES = ("h200", "cpu")
+
+
+def main(arguments: list[str]) -> int:
+    old = README.read_text(encoding="utf-8")
+    new = old
+    for name, build in TABLES.items():
+        new = replaced(new, name, build())
+    if "--check" in arguments:
+        return int(new != old)
+    README.write_text(new, encoding="utf-8")
+    return 0
+
+
+def replaced(text: str, name: str, table: str) -> str:
+    """`text` with the block of `name` holding `table`; text without such a block stays as it is."""
+    pattern = re.compile(rf"(<!-- table {name} -->\n).*?(<!-- end {name} -->)", re.DOTALL)
+    return pattern.sub(lambda match: match[1] + table + "\n" + match[2], text)
+
+
+def markdown(header: list[str], rows: list[list[str]]) -> str:
+    if not rows:
+        return MISSING
+    return "\n".join("| " + " | ".join(line) + " |" for line in [header, ["---", *["---:"] * (len(header) - 1)], *rows])
+
+
+def dimensions(record: Record) -> str:
+    """m × k × n of a product, or n³ as n."""
+    m, n, k = record["shape"]
+    return f"{m}" if m == n == k else f"{m}×{k}×{n}"
+
+
+def milliseconds(record: Record) -> str:
+    return f"{1e3 * record['seconds']:.3g}"
+
+
+def units(record: Record, field: str = "error_units") -> str:
+    value = record.get(field)
+    return "–" if value is None else f"{value:.2g}"
+
+
+def percent(value: float | None) -> str:
+    return "–" if value is None else f"{100 * value:.0f} %"
+
+
+def source(records: list[Record]) -> str:
+    """Under each table: where and when."""
+    places = sorted({f"{r['device']}, jax {r['jax']}, {r['date']}, commit {r['commit']}" for r in records})
+    return "" if not places else "\n\n" + "; ".join(places)
+
+
+def kernel() -> str:
+    records = select(lines.read("h200"), "sliced_matmul")
+    rows = [
+        [
+            r["engine"],
+            str(r["slices"]),
+            dimensions(r),
+            milliseconds(r),
+            f"{r['double_TF']:.1f}",
+            percent(r["share_of_peak"]),
+            f"{r['error']:.2g}",
+        ]
+        for r in records
+    ]
+    return markdown(["", "slices", "m×k×n", "ms", "double-TF", "of peak", "max error"], rows) + source(records)
+
+
+def product(machine: str) -> Callable[[], str]:
+    def build() -> str:
+        records = select(lines.read(machine), "matmul")
+        records.sort(key=lambda r: (r["engine"].startswith("jnp"), r["engine"], r["limbs"], r["shape"]))
+        rows = [
+            [
+                r["engine"],
+                NAMES[r["limbs"]],
+                dimensions(r),
+                milliseconds(r),
+                f"{r['T']:.3g}",
+                percent(r["share_of_peak"]),
+                units(r),
+            ]
+            for r in records
+        ]
+        header = ["engine", "precision", "n", "ms", "T", "of peak", "max error / bound"]
+        return markdown(header, rows) + source(records)
+
+    return build
+
+
+def table_1() -> str:
+    records = select(lines.read("h200"), "table_1")
+    cases: dict[tuple[int, int], dict[str, Record]] = {}
+    for record in records:
+        cases.setdefault((record["limbs"], record["shape"][0]), {})[record["engine"]] = record
+    rows = []
+    for (limbs, n), engines in cases.items():
+        any_engine = next(iter(engines.values()))
+        paper = [
+            f"{any_engine[field]:.4g}" if field in any_engine else "–"
+            for field in ("paper_t_TC", "paper_t_CUDA", "paper_error")
+        ]
+        ours = [f"{engines[e]['seconds']:.3g}" if e in engines else "–" for e in ("fp64", "direct")]
+        errors = [f"{engines[e]['error_maximum']:.1e}" if e in engines else "–" for e in ("fp64", "direct")]
+        rows.append([NAMES[limbs], str(n), *paper, *ours, *errors])
+    header = [
+        "",
+        "n",
+        "paper t_TC (s)",
+        "paper t_CUDA (s)",
+        "paper error",
+        "fp64 (s)",
+        "direct (s)",
+        "fp64 error",
+        "direct error",
+    ]
+    return markdown(header, rows) + source(records)
+
+
+def table_2() -> str:
+    records = select(lines.read("h200"), "table_2")
+    rows = [
+        [
+            NAMES[r["limbs"]],
+            r["engine"],
+            dimensions(r),
+            milliseconds(r),
+            f"{r['T']:.3g}",
+            f"{r['inflated_double_TF']:.3g}",
+            units(r),
+        ]
+        for r in records
+    ]
+    header = ["", "engine", "m×k×n", "ms", "T", "double-TF of the paper's count", "max error / bound"]
+    return markdown(header, rows) + source(records)
+
+
+def spread() -> str:
+    """From the GPU's lines, or the CPU's where there are none."""
+    records = next((found for machine in MACHINES if (found := select(lines.read(machine), "exponent_spread"))), [])
+    spreads = sorted({r["phi"] for r in records})
+    methods = list(dict.fromkeys(r["method"] for r in records))
+    cells = {(r["method"], r["phi"]): f"{r['error_relative']:.1e}" for r in records}
+    rows = [[method, *(cells.get((method, phi), "–") for phi in spreads)] for method in methods]
+    if records:
+        groups = {r["phi"]: f"{r['paper_groups']:.0f}" for r in records}
+        rows.append(["*products the paper's sign and exponent groups would need*", *(groups[phi] for phi in spreads)])
+    return markdown(["largest error over (\\|A\\|\\|B\\|)", *(f"φ = {phi:g}" for phi in spreads)], rows) + source(
+        records
+    )
+
+
+def batches() -> str:
+    records = select(lines.read("h200"), "batched_matmul")
+    rows = [
+        [
+            f"{r['batch']} × {r['shape'][0]}²",
+            r["engine"],
+            f"{1e6 * r['seconds']:.0f}",
+            f"{r['T']:.3g}",
+            percent(r.get("share_outside_kernel")),
+            units(r),
+        ]
+        for r in records
+    ]
+    return markdown(["", "engine", "µs", "T", "outside the kernel", "max error / bound"], rows) + source(records)
+
+
+def arithmetic(machine: str) -> Callable[[], str]:
+    def build() -> str:
+        records = [r for name in ("add", "mul", "div", "sqrt") for r in select(lines.read(machine), name)]
+        records.sort(key=lambda r: r["limbs"])
+        rows = [
+            [
+                f"{r['operation']} {NAMES[r['limbs']]}",
+                f"{r['elements_per_second'] / 1e6:.3g}",
+                f"{r['over_copy']:.2f}",
+                units(r),
+            ]
+            for r in records
+        ]
+        return markdown(["", "10⁶ elements/s", "time / copy", "max error / 2^-53L"], rows) + source(records)
+
+    return build
+
+
+def targets() -> str:
+    records = lines.read("cpu")
+    rows = []
+    for record in select(records, "cpu_target_product"):
+        what = f"dd product n = {record['shape'][0]} against {record['float64_products']} jnp.matmul in float64"
+        rows.append([what, f"{1e3 * record['seconds']:.3g} ms", f"{record['ratio']:.2f} ×", f"≤ {record['target']} ×"])
+    for record in select(records, "cpu_target_multiply"):
+        what = "dd multiplication of 10⁶ elements against a copy of the same arrays"
+        rows.append([what, f"{1e3 * record['seconds']:.3g} ms", f"{record['ratio']:.2f} ×", f"≤ {record['target']} ×"])
+    for record in select(records, "import"):
+        rows.append(
+            [
+                "`import jaxmd` after `import jax`",
+                f"{1e3 * record['seconds']:.3g} ms",
+                "",
+                f"≤ {1e3 * record['target']:.0f} ms",
+            ]
+        )
+    return markdown(["", "measured", "ratio", "target"], rows) + source(records[:1])
+
+
+TABLES: dict[str, Callable[[], str]] = {
+    "kernel": kernel,
+    "product": product("h200"),
+    "product-cpu": product("cpu"),
+    "table-1": table_1,
+    "table-2": table_2,
+    "spread": spread,
+    "batches": batches,
+    "arithmetic": arithmetic("h200"),
+    "arithmetic-cpu": arithmetic("cpu"),
+    "targets": targets,
+}
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
