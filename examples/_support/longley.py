@@ -46,7 +46,7 @@ def gram(x: Matrix) -> Matrix:
 
 
 def solve(matrix: Matrix, right: list[Fraction]) -> list[Fraction]:
-    """Solution of a square system by Gauss elimination in rational arithmetic (no rounding, so any pivot ≠ 0 will do)."""
+    """Solution of a square system by Gauss elimination in rational arithmetic: any pivot ≠ 0 will do."""
     rows = [[*row, value] for row, value in zip(matrix, right, strict=True)]
     size = len(rows)
     for step in range(size):

@@ -24,9 +24,10 @@ class MatrixFileError(ValueError):
 def read(path: str | Path, limbs: int) -> jaxmd.MultiDouble:
     """The matrix in `path`, each entry rounded once to `limbs` limbs; the format is the file's ending.
 
-    .csv and other text: one row a line, entries split by commas, semicolons or blanks, `#` starts a comment; an entry is
-    what `jaxmd.asarray` reads ("0.1", "1/3", "-1.5e-300", "0x1.8p3", "inf"). .mtx: Matrix Market, coordinate or array,
-    real, integer or pattern, general, symmetric or skew-symmetric. .npz: from `jaxmd.save`, or one array. .npy: one array.
+    .csv and other text: one row a line, entries split by commas, semicolons or blanks, `#` starts a comment; an entry
+    is what `jaxmd.asarray` reads ("0.1", "1/3", "-1.5e-300", "0x1.8p3", "inf"). .mtx: Matrix Market, coordinate or
+    array, real, integer or pattern, general, symmetric or skew-symmetric. .npz: from `jaxmd.save`, or one array.
+    .npy: one array.
     """
     path = Path(path)
     if not path.is_file():
@@ -44,7 +45,7 @@ def read(path: str | Path, limbs: int) -> jaxmd.MultiDouble:
 
 
 def write(path: str | Path, matrix: jaxmd.MultiDouble) -> None:
-    """Write `matrix` (m × n) as comma-separated decimal text with all its digits: reading it back gives the same limbs."""
+    """Write `matrix` (m × n) as comma-separated decimal text with all digits: read back, it has the same limbs."""
     lines = [",".join(row) for row in texts(matrix)]
     Path(path).write_text("\n".join(lines) + "\n", encoding="utf-8")
 
@@ -172,7 +173,7 @@ def _read_numpy(path: Path, limbs: int) -> jaxmd.MultiDouble:
                 return _two_axes(path, jaxmd.asarray(jaxmd.load(path), limbs))
             except Exception as error:
                 raise MatrixFileError(
-                    f"{path}: arrays {', '.join(names)} came; what jaxmd.save writes, or one array, was wanted ({error})."
+                    f"{path}: arrays {', '.join(names)} came; jaxmd.save's, or one array, were wanted ({error})"
                 ) from None
     else:
         array = stored

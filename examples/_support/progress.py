@@ -10,7 +10,7 @@ from contextlib import contextmanager
 
 @contextmanager
 def step(what: str) -> Iterator[None]:
-    """Show `what` while the block runs. On a terminal the line is erased afterwards; in a log it stays, with its time."""
+    """Show `what` while the block runs; on a terminal the line is erased afterwards, in a log it stays."""
     terminal = sys.stderr.isatty()
     start = time.perf_counter()
     print(f"  … {what}", end="" if terminal else "\n", file=sys.stderr, flush=True)

@@ -73,7 +73,7 @@ def positive(seed: int, size: int, limbs: int) -> jaxmd.MultiDouble:
 
 
 def copy_time(reads: int, writes: int, size: int) -> harness.Time:
-    """A jnp program that reads `reads` arrays and writes `writes`: output i is the sum of input arrays i, i + writes, …"""
+    """A jnp program that reads `reads` arrays and writes `writes`: output i is the sum of inputs i, i + writes, …"""
     arrays = [jax.random.uniform(jax.random.key(i), (size,)) for i in range(reads)]
 
     def copy(*inputs: Any) -> list[Any]:

@@ -71,7 +71,7 @@ def slice_case(report: harness.Report, slices: int, shape: tuple[int, int, int],
 
 
 def order_error(a: jax.Array, b: jax.Array, orders: jax.Array, g: int) -> float:
-    """Largest |order g − Σ_{i+j=g} A_i B_j| on a sample, exactly: the A_i side by side times the B_j one below the other."""
+    """Largest |order g − Σ_{i+j=g} A_i B_j| on a sample, exactly: the A_i side by side times the B_j stacked."""
     row = jnp.concatenate([a[i] for i in range(g + 1)], axis=1)
     column = jnp.concatenate([b[g - i] for i in range(g + 1)], axis=0)
     return exact.product_error((row,), (column,), (orders[g],), 53).maximum

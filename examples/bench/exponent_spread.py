@@ -2,17 +2,18 @@
 
     python examples/bench/exponent_spread.py [--quick] [--out lines.jsonl]
 
-Entries are (rand − 0.5)·exp(φ·randn) with all limbs populated (dd, n × n, n = 64), φ = 0 to 4. Compared, against exact integers:
+Entries are (rand − 0.5)·exp(φ·randn) with all limbs populated (dd, n × n, n = 64), φ = 0 to 4. Compared with exact
+integers:
 
   paper, section 2:     each double cut into four 13-bit quarters by its own exponent, Ā·B̄ of equation (4) in float64,
-                        the 2L·2 parts of a result added exactly (so nothing but quartering and product is charged);
-  paper, sign groups:   the same with A = A₊ + A₋, B = B₊ + B₋ and the four products of equation (6), after the borrow of
-                        equation (7) that gives both limbs the entry's sign;
+                        its eight parts added exactly (so nothing but quartering and product is charged);
+  paper, sign groups:   the same with A = A₊ + A₋, B = B₊ + B₋ and the four products of equation (6), after the borrow
+                        of equation (7) that gives both limbs the entry's sign;
   ours:                 jaxmd.matmul, engines "fp64" (componentwise and normwise) and "direct";
   float64:              jnp.matmul of the leading limbs.
 
-The paper's remaining step, a group for every exponent of the leading quarter, makes one product for each pair of groups;
-the lines say how many products that would be (`paper_groups`), and it is not run.
+The paper's remaining step, a group for every exponent of the leading quarter, makes one product for each pair of
+groups; the lines say how many products that would be (`paper_groups`), and it is not run.
 """
 
 from __future__ import annotations
@@ -107,7 +108,7 @@ def quartered_product(a: tuple[Array, ...], b: tuple[Array, ...]) -> list[Array]
 
 
 def sign_groups(x: tuple[Array, Array]) -> list[tuple[Array, Array]]:
-    """Positive and negative entries, both limbs of an entry with its sign: equation (7) takes one ulp from the leading limb."""
+    """Positive and negative entries; equation (7) borrows one ulp so that both limbs have the entry's sign."""
     high, low = x
     borrow = np.where(np.sign(high) * low < 0, np.copysign(np.spacing(np.abs(high)), high), 0.0)
     high, low = high - borrow, low + borrow

@@ -2,8 +2,9 @@
 
     seconds of one call = (time of one jitted program that makes `copies` calls on different operands) / copies
 
-Each case is one JSON line: operation, engine, limbs, shape, device, commit, date, seconds (median), spread, repetitions,
-T (10^12 multiple-double flops a second, 2mnk/time), share of the measured peak, error in units of the bound.
+Each case is one JSON line: operation, engine, limbs, shape, device, commit, date, seconds (median), spread,
+repetitions, T (10^12 multiple-double flops a second, 2mnk/time), share of the measured peak, error in units of the
+bound.
 """
 
 from __future__ import annotations
@@ -23,6 +24,8 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+
+from jaxmd import _matmul
 
 HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parent))  # _support
@@ -146,6 +149,11 @@ def cpu_name() -> str:
 
 
 def slice_products(limbs: int, k: int) -> int:
-    """Float64 products engine "fp64" makes for one product at its base level: S(S+1)/2 slice pairs."""
+    """Float64 products that engine "fp64" makes at its base level: S(S+1)/2 slice pairs."""
     slices = slice_count(limbs, k)
     return slices * (slices + 1) // 2
+
+
+def slice_count(limbs: int, k: int) -> int:
+    """Slices S of engine "fp64" at its base level for a contraction of length k."""
+    return _matmul.plan(limbs, k, _matmul.GUARD_LEVELS[0]).count

@@ -12,8 +12,7 @@ Record = dict[str, Any]
 
 
 def read(machine: str) -> list[Record]:
-    """Records of results/<machine>.jsonl in the file's order; [] where the file is missing. A case that was measured again
-    replaces its older line."""
+    """Records of results/<machine>.jsonl, [] where the file is missing; a case measured again replaces its old line."""
     file = RESULTS / f"{machine}.jsonl"
     if not file.is_file():
         return []

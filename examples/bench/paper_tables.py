@@ -2,11 +2,11 @@
 
     python examples/bench/paper_tables.py [--quick] [--out lines.jsonl] [--limit seconds]
 
-Table 1 (paper: one A100): random n × n products; t_TC with tensor cores, layout and collection included; t_CUDA with CUDA
-cores; largest |C_TC − C_CUDA|. Ours: engine "fp64" (all included) and "direct"; largest |C − AB| of a sample against
-exact integers, entries uniform in [0, 1) with all limbs random.
-Table 2: A of 8192/L' × 4096/L' (L' = 8, 16, 32, 64 for dd, qd, od, hd) times B of 4096/L' × 8192: each is the one inflated
-double product 8192 × 4096 × 8192 in the paper, 13.75 double-TFLOPS whatever the precision.
+Table 1 (paper: one A100): random n × n products; t_TC with tensor cores, layout and collection included; t_CUDA with
+CUDA cores; largest |C_TC − C_CUDA|. Ours: engine "fp64" (all included) and "direct"; largest |C − AB| of a sample
+against exact integers, entries uniform in [0, 1) with all limbs random.
+Table 2: A of 8192/q × 4096/q (q = 8, 16, 32, 64 quarters for dd, qd, od, hd) times B of 4096/q × 8192: in the paper
+each is one inflated double product 8192 × 4096 × 8192, at 13.75 double-TFLOPS whatever the precision.
 """
 
 from __future__ import annotations

@@ -91,7 +91,7 @@ def product_case(report: harness.Report, engine: str, limbs: int, n: int, peak: 
 
 
 def float64_case(report: harness.Report, n: int, peak: float) -> None:
-    """jnp.matmul of the leading limbs; its error is in units of the L = 1 bound, for the float64 operands it was given."""
+    """jnp.matmul of float64 operands; its error is in units of the L = 1 bound."""
     sets = harness.copies(lambda seed: tuple(m.limbs[0] for m in operands(n, 1, seed)), 4 if n <= 1024 else 1)
     timing = harness.measure(jnp.matmul, sets)
     a, b = sets[0]

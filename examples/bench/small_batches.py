@@ -2,8 +2,8 @@
 
     python examples/bench/small_batches.py [--quick] [--out lines.jsonl]
 
-For engine "fp64" the kernel is the sliced product primitive, timed alone on slices made beforehand; what remains (exponents,
-cutting, guard, collecting, renormalising) is the share outside. Several batches run inside one jit.
+For engine "fp64" the kernel is the sliced product primitive, timed alone on slices made beforehand; what remains
+(exponents, cutting, guard, collecting, renormalising) is the share outside. Several batches run inside one jit.
 """
 
 from __future__ import annotations

@@ -2,8 +2,8 @@
 
     python examples/bench/tables.py [--check]
 
-A table stands between `<!-- table NAME -->` and `<!-- end NAME -->`. With --check nothing is written, and the exit status
-is 1 if a table would change.
+A table stands between `<!-- table NAME -->` and `<!-- end NAME -->`. With --check nothing is written, and the exit
+status is 1 if a table would change.
 """
 
 from __future__ import annotations
