@@ -8,6 +8,7 @@ status is 1 if a table would change.
 
 from __future__ import annotations
 
+import math
 import re
 import sys
 from collections.abc import Callable
@@ -226,7 +227,20 @@ def targets() -> str:
     return markdown(["", "measured", "ratio", "target"], rows) + source(records[:1])
 
 
+def precision() -> str:
+    """Limbs, name, digits and range; no measurement: p = 53L bits, the last limb normal above 2^(53(L − 1) − 1022)."""
+    names = {1: "double", 2: "double double", 3: "triple double", 4: "quad double", 8: "octo double", 16: "hexa double"}
+    makers = {2: "dd", 3: "td", 4: "qd", 8: "od", 16: "hd"}
+    rows = [
+        [name, str(limbs), f"`{makers[limbs]}(x)`" if limbs in makers else "`asarray(x, 1)`"]
+        + [f"2^-{53 * limbs}", str(int(53 * limbs * math.log10(2))), f"2^{53 * (limbs - 1) - 1022} to 2^1024"]
+        for limbs, name in names.items()
+    ]
+    return markdown(["", "limbs L", "made by", "unit 2^-53L", "digits", "range with all digits"], rows)
+
+
 TABLES: dict[str, Callable[[], str]] = {
+    "precision": precision,
     "kernel": kernel,
     "product": product("h200"),
     "product-cpu": product("cpu"),
