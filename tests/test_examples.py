@@ -44,9 +44,7 @@ def test_integers_and_products_agree_with_fractions() -> None:
     c = exact.product(x, y)
     for i in range(3):
         for j in range(2):
-            true = sum(
-                sum(Fraction(p[i, l]) for p in a) * sum(Fraction(q[l, j]) for q in b) for l in range(7)
-            )
+            true = sum(sum(Fraction(p[i, l]) for p in a) * sum(Fraction(q[l, j]) for q in b) for l in range(7))
             assert c[i][j] * Fraction(2) ** (s + t) == true
 
 
