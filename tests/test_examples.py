@@ -1,4 +1,4 @@
-"""The examples: exact oracle, matrix files and their errors, Longley's data, the demonstration and the benchmark lines."""
+"""The examples: exact oracle, matrix files and their errors, Longley's data, the demonstration, the README's tables."""
 
 from __future__ import annotations
 
@@ -17,11 +17,10 @@ ROOT = Path(__file__).resolve().parent.parent
 EXAMPLES = ROOT / "examples"
 sys.path[:0] = [str(EXAMPLES), str(EXAMPLES / "bench")]
 
-import lines
-import tables
-from _support import exact, longley, matrix_files
-
-import jaxmd
+import jaxmd  # noqa: E402
+import lines  # noqa: E402
+import tables  # noqa: E402
+from _support import exact, longley, matrix_files  # noqa: E402
 
 
 def run(*command: str, timeout: float = 300) -> subprocess.CompletedProcess[str]:

@@ -3,8 +3,8 @@
 #
 #   bash examples/bench/h200.sh [--quick] [--limit SECONDS] [--only STEP[,STEP…]] [--python PYTHON]
 #
-# Steps: build test sanitize kernel product paper spread batches arithmetic import, and tune (only by --only). Needs nvcc, and the build requirements
-# of pyproject.toml in PYTHON's environment (nothing is downloaded). Lines go to $OUT/h200.jsonl, logs to $OUT/*.log;
+# Steps: build test sanitize kernel product paper spread batches arithmetic import, and tune (only by --only). Needs
+# nvcc, and the build requirements of pyproject.toml in PYTHON's environment (nothing is downloaded). Lines go to $OUT/h200.jsonl, logs to $OUT/*.log;
 # without $OUT, to examples/bench/results/. A step that fails or runs out of time does not stop the next; the last lines
 # printed are a summary. Exit status: the number of failed steps.
 set -u

@@ -231,11 +231,13 @@ def precision() -> str:
     """Limbs, name, digits and range; no measurement: p = 53L bits, the last limb normal above 2^(53(L − 1) − 1022)."""
     names = {1: "double", 2: "double double", 3: "triple double", 4: "quad double", 8: "octo double", 16: "hexa double"}
     makers = {2: "dd", 3: "td", 4: "qd", 8: "od", 16: "hd"}
-    rows = [
-        [name, str(limbs), f"`{makers[limbs]}(x)`" if limbs in makers else "`asarray(x, 1)`"]
-        + [f"2^-{53 * limbs}", str(int(53 * limbs * math.log10(2))), f"2^{53 * (limbs - 1) - 1022} to 2^1024"]
-        for limbs, name in names.items()
-    ]
+    rows = []
+    for limbs, name in names.items():
+        maker = f"`{makers[limbs]}(x)`" if limbs in makers else "`asarray(x, 1)`"
+        digits = int(53 * limbs * math.log10(2))
+        rows.append(
+            [name, str(limbs), maker, f"2^-{53 * limbs}", str(digits), f"2^{53 * (limbs - 1) - 1022} to 2^1024"]
+        )
     return markdown(["", "limbs L", "made by", "unit 2^-53L", "digits", "range with all digits"], rows)
 
 
