@@ -1,0 +1,117 @@
+"""`x.at[index]`: new values with some entries changed, as on JAX arrays.
+
+Adding where an index may repeat works on tuples of limbs:
+
+    x [n]    target [r], positions in 0 … n − 1 (n: dropped)    value [r]    →    x with value[i] added at target[i]
+
+Sorting brings equal positions together, a segmented scan of our addition sums each run, and the last entry of every run
+writes x[position] + total, so that no two limbs of different sums ever meet in a scatter.
+"""
+
+from typing import TYPE_CHECKING, Any
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+
+from . import _arith, _ffi
+from ._operands import Limbs, broadcast_shapes, is_operand, operand_limbs, result_limbs
+
+if TYPE_CHECKING:
+    from ._array import MultiDouble
+
+
+def scatter_add(x: Limbs, target: jax.Array, value: Limbs, limbs: int) -> Limbs:
+    """x[target] += value for one-dimensional x, all values of a repeated position added.
+
+    Accuracy: (1 + ceil(log2 r)) times the bound of `_arith.add`, times the sum of |value| and |x|, r the repeats.
+    """
+    size = x[0].size
+    if size == 0 or target.size == 0:
+        return x
+    order = jnp.argsort(target, stable=True)
+    target = target[order]
+    total = _segment_sums(tuple(limb[order] for limb in value), target, limbs)
+    changed = _arith.add(tuple(limb.at[target].get(mode="clip") for limb in x), total, limbs)
+    last = jnp.append(target[1:] != target[:-1], True)
+    slot = jnp.where(last, target, size)
+    return tuple(
+        limb.at[slot].set(new, mode="drop", unique_indices=False) for limb, new in zip(x, changed, strict=True)
+    )
+
+
+def _segment_sums(x: Limbs, segment: jax.Array, limbs: int) -> Limbs:
+    """Running sums that start anew where `segment` (ascending) changes; the last of each run is its total."""
+
+    def combine(left: Any, right: Any) -> Any:
+        (a, start_a), (b, start_b) = left, right
+        joined = _arith.add(a, b, limbs)
+        kept = tuple(jnp.where(start_b, limb, total) for limb, total in zip(b, joined, strict=True))
+        return kept, start_a | start_b
+
+    start = jnp.append(True, segment[1:] != segment[:-1])
+    return tuple(lax.associative_scan(combine, (x, start))[0])
+
+
+class At:
+    """What `x.at` returns: it only waits for an index."""
+
+    __slots__ = ("_value",)
+
+    def __init__(self, value: "MultiDouble") -> None:
+        self._value = value
+
+    def __getitem__(self, index: Any) -> "Indexed":
+        return Indexed(self._value, index)
+
+
+class Indexed:
+    """The entries `x.at[index]` of a value, to be read or replaced in a new value."""
+
+    __slots__ = ("_index", "_value")
+
+    def __init__(self, value: "MultiDouble", index: Any) -> None:
+        self._value, self._index = value, index
+
+    def get(self, **options: Any) -> "MultiDouble":
+        """The entries, as `x[index]`, with the options of JAX's `.at[].get`."""
+        return self._value._each(lambda limb: limb.at[self._index].get(**options))
+
+    def set(self, value: Any) -> "MultiDouble":
+        """A new value in which the entries are `value`, exactly, in the larger limb count.
+
+        Where an index repeats, one of its values stays. Entries out of bounds are dropped.
+        """
+        who = "jaxmd.MultiDouble.at.set"
+        limbs, old, new, _ = self._prepared(who, value)
+        return type(self._value)(
+            limb.at[self._index].set(entry) for limb, entry in zip(old, _arith.resize(new, limbs), strict=True)
+        )
+
+    def add(self, value: Any) -> "MultiDouble":
+        """A new value in which `value` is added to the entries, in multiple doubles and in the larger limb count.
+
+        Where an index repeats, all its values are added. Entries out of bounds are dropped.
+
+        **Accuracy**: (1 + ceil(log2 r)) times the bound of `+`, relative to the sum of absolute values of the r terms.
+        """
+        limbs, old, new, places = self._prepared("jaxmd.MultiDouble.at.add", value)
+        flat = tuple(limb.ravel() for limb in old)
+        new = tuple(limb.ravel() for limb in _arith.resize(new, limbs))
+        total = scatter_add(flat, places.ravel(), new, limbs)
+        return type(self._value)(limb.reshape(self._value.shape) for limb in total)
+
+    def _prepared(self, who: str, value: Any) -> tuple[int, Limbs, Limbs, jax.Array]:
+        """(result count, old limbs, new limbs in the shape of the entries, their positions or the size if outside)."""
+        _ffi.require_x64(who)
+        if not is_operand(value):
+            raise TypeError(f"{who}: value is {type(value).__name__}; a MultiDouble, a number or an array was wanted.")
+        limbs = result_limbs(self._value, value)
+        size = self._value.size
+        places = jnp.arange(size).reshape(self._value.shape).at[self._index].get(mode="fill", fill_value=size)
+        new = operand_limbs(value, limbs)
+        if broadcast_shapes(who, tuple(new[0].shape), places.shape) != places.shape:
+            raise ValueError(
+                f"{who}: value has shape {new[0].shape}; one that broadcasts to {places.shape} was wanted."
+            )
+        return limbs, self._value.with_limbs(limbs).limbs, tuple(_arith.broadcast_to(new, places.shape)), places
