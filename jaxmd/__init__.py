@@ -1,0 +1,1 @@
+"""Multiple-double arithmetic and matrix products for JAX."""

@@ -14,7 +14,10 @@ LAYERS = [
     ["_slices"],
     ["_primitive", "_linear", "_arith"],
     ["_product", "_matmul"],
-    ["_array", "_convert", "_functions", "random"],
+    [
+        *["_operands", "_order", "_elementwise", "_indexing", "_format", "_array", "_convert"],
+        *["_functions", "_finfo", "_reductions", "_contractions", "random"],
+    ],
     ["_autodiff"],
     ["__init__", "__main__"],
 ]
