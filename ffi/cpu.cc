@@ -1,6 +1,36 @@
-// The CPU module: a table from target name to handler, nothing else.
+// The CPU module: a table from target name to handler, and what the processor offers.
 #include <nanobind/nanobind.h>
 
+#include "handlers.h"
+#include "isa.h"
+#include "xla/ffi/api/c_api.h"
+
+#define JAXMD_DECLARE(name) extern "C" XLA_FFI_Error* jaxmd_##name##_cpu(XLA_FFI_CallFrame* frame);
+JAXMD_CPU_HANDLERS(JAXMD_DECLARE)
+
+namespace {
+
+nanobind::dict handlers() {
+  nanobind::dict table;
+#define JAXMD_ENTRY(name) \
+  table["jaxmd_" #name] = nanobind::capsule(reinterpret_cast<void*>(jaxmd_##name##_cpu));
+  JAXMD_CPU_HANDLERS(JAXMD_ENTRY)
+  return table;
+}
+
+nanobind::dict features() {
+  const jaxmd::Isa isa = jaxmd::chosen_isa();
+  nanobind::dict table;
+  table["isa"] = isa == jaxmd::Isa::avx512 ? "avx512" : isa == jaxmd::Isa::avx2 ? "avx2" : "portable";
+  table["avx2"] = jaxmd::best_isa() >= jaxmd::Isa::avx2;
+  table["avx512"] = jaxmd::best_isa() >= jaxmd::Isa::avx512;
+  table["amx_int8"] = jaxmd::has_amx_int8();
+  return table;
+}
+
+}  // namespace
+
 NB_MODULE(_cpu, m) {
-  m.def("handlers", [] { return nanobind::dict(); });
+  m.def("handlers", &handlers, "Target name to handler, for jax.ffi.register_ffi_target on platform cpu.");
+  m.def("features", &features, "The instruction set in use (JAXMD_CPU_ISA may lower it) and what the processor has.");
 }

@@ -1,0 +1,23 @@
+// The handlers of each module, one line each: X(name) stands for the target jaxmd_<name>, handled by
+// jaxmd_<name>_cpu in *_cpu.cc and jaxmd_<name>_cuda in *.cu. Add your line here; the tables follow.
+#pragma once
+
+#define JAXMD_CPU_HANDLERS(X) \
+  X(add)                      \
+  X(mul)                      \
+  X(div)                      \
+  X(sqrt)                     \
+  X(renormalize)              \
+  X(scale)                    \
+  X(two_sum)                  \
+  X(two_prod)
+
+#define JAXMD_CUDA_HANDLERS(X) \
+  X(add)                       \
+  X(mul)                       \
+  X(div)                       \
+  X(sqrt)                      \
+  X(renormalize)               \
+  X(scale)                     \
+  X(two_sum)                   \
+  X(two_prod)
