@@ -260,7 +260,7 @@ def _flint_to_limbs(x: Any, count: int) -> tuple[float, ...]:
 
 
 def collapse(limbs: Sequence[float]) -> float | None:
-    """The IEEE sum where a limb is inf or nan, ±0.0 where all are zeros, None where the limbs are an ordinary number."""
+    """The IEEE sum where a limb is inf or nan, ±0.0 where all are zeros, None for limbs of an ordinary number."""
     if not all(map(math.isfinite, limbs)):
         return math.nan if INFINITY in limbs and -INFINITY in limbs else math.fsum(x for x in limbs if x - x != 0)
     if not any(limbs):
