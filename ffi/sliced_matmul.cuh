@@ -2,15 +2,19 @@
 //
 //   C_g = sum over i + j = g of A_i B_j,   g = 0 .. S - 1
 //
-// Shapes:  A [S, batch, m, k], B [S, batch, k, n], C [S, batch, m, n], row-major doubles; any extent may be odd or small.
+// Shapes:  A [S, batch, m, k], B [S, batch, k, n], C [S, batch, m, n], row-major doubles; any extent may be odd or small, k > 0.
 // Tiling:  one thread block computes one kBM x kBN tile of one C_g by a single loop over (i, 16 columns of A_i), K' = (g + 1) k;
 //          neither the convolved operand nor a zero is formed. Blocks are numbered longest order first, tiles in bands of
 //          kBand tile rows, so that the blocks that run together share their operands in L2.
-// Stage:   [rows][16] of A and [kBN / 16][16 rows][16] of B, 128 bytes a row, 16-byte chunk c of row r at chunk c ^ (r & 7).
-// Warp:    kWM x kWN of the tile in m16n8 fragments. Columns of k and of n are dealt to the fragments in an order of our own
+// Stage:   [kBM][16] of A and [kBN / 16][16 rows][16] of B, 128 bytes a row, 16-byte chunk c of row r at chunk c ^ (r & 7).
+// Warp:    kWM x kWN of the tile in m16n8k8 fragments. Columns of k and of n are dealt to the fragments in an order of our own
 //          (the same for A and B, undone at the store), so that each shared load is 16 bytes wide and free of bank conflicts.
-// Exact:   nothing rounds while every |partial sum of C_g| stays at or below 2^53 on the common grid; then any order gives these bits.
-// Source:  J. Verschelde et al.'s convolved layout, generalised; see design notes on slices.
+// Exact:   nothing rounds while every |partial sum of C_g| stays at or below 2^53 on the common grid; then any order gives these
+//          bits. Otherwise the bits still depend on nothing but the operands and the tile.
+// Cost:    S (S + 1) m n k double flops. On one H200 (66.4 TFLOP/s from the instruction alone, 63.3 from cuBLAS at 8192 x 4096 x
+//          8192) the bulk kernel reaches 62 there, and for S = 6 64.4 at n = 4096 (97 %) and 57.8 at 1024; the other kernel
+//          41-44 at n = 512 and 26 at n = 256 (examples/bench/kernels/sliced_matmul_bench.cu).
+// Source:  Multiple Double Arithmetic on NVIDIA Tensor Cores, equation (4), without its zeros and copies, for slices of any width.
 #pragma once
 
 #include <cuda.h>
@@ -30,23 +34,20 @@ struct SlicedProblem {
   int m, n, k;
 };
 
-template <int kBM_, int kBN_, int kWM_, int kWN_, int kStages_, int kDepth_, class Mma_>
+template <int kBM_, int kBN_, int kWM_, int kWN_, int kStages_, int kBlocksPerSm_>
 struct SlicedTile {
-  static constexpr int kBM = kBM_, kBN = kBN_;  // thread block's tile
-  static constexpr int kWM = kWM_, kWN = kWN_;  // warp's tile
-  static constexpr int kStages = kStages_;      // stages in flight
-  static constexpr int kDepth = kDepth_;        // blocks of 16 columns of A in a stage
-  using Mma = Mma_;
+  static constexpr int kBM = kBM_, kBN = kBN_;           // thread block's tile
+  static constexpr int kWM = kWM_, kWN = kWN_;           // warp's tile
+  static constexpr int kStages = kStages_;               // stages in flight
+  static constexpr int kBlocksPerSm = kBlocksPerSm_;     // that the registers are to allow
   static constexpr int kWarpsN = kBN / kWN;
   static constexpr int kThreads = kBM / kWM * kWarpsN * 32;
-  static constexpr int kEights = kWM / 8, kSixteens = kWN / 16;  // m8 and n16 tiles of a warp
-  static constexpr int kSteps = 16 * kDepth / Mma::kK;  // fragments' steps along k in a stage
-  static constexpr int kBlockA = kBM * 128, kBlockB = kBN * 128;  // bytes of 16 columns
-  static constexpr int kStage = kDepth * (kBlockA + kBlockB);     // bytes
+  static constexpr int kEights = kWM / 8, kSixteens = kWN / 16;    // m8 and n16 tiles of a warp
+  static constexpr int kStageA = kBM * 128, kStageB = kBN * 128;  // bytes
+  static constexpr int kStage = kStageA + kStageB;
   static constexpr int kShared = kStages * kStage;
-  static constexpr int kBand = 1024 / kBM < 1 ? 1 : 1024 / kBM;  // tile rows in a band
+  static constexpr int kBand = 1024 / kBM;  // tile rows in a band
   static_assert(kBM % kWM == 0 && kBN % kWN == 0 && kWM % 8 == 0 && kWN % 16 == 0);
-  static_assert(kSteps % 2 == 0, "the register double buffers return to their start each stage");
   static_assert(kThreads % 128 == 0 && kBM % (kThreads / 8) == 0 && kBN % (kThreads / 8) == 0, "loads fill a stage evenly");
 };
 
@@ -56,33 +57,37 @@ struct TileIndex {
   int64_t batch;
 };
 
+// Matrix by matrix of the batch; in it order by order, the longest first. Where the orders are but one row or column of tiles
+// the orders of a tile follow one another instead: they read the same slices.
 template <class Tile>
 __device__ TileIndex tile_index(const SlicedProblem& p, int64_t block) {
   const int rows = (p.m + Tile::kBM - 1) / Tile::kBM, columns = (p.n + Tile::kBN - 1) / Tile::kBN;
-  const int64_t tiles = int64_t(rows) * columns;
-  const int64_t matrix = block / tiles;
-  const int64_t tile = block - matrix * tiles;
-  const int64_t rank = matrix / p.batch;
+  const int64_t tiles = int64_t(rows) * columns, blocks = tiles * p.slices;
+  const int64_t matrix = block / blocks;
+  const int64_t inside = block - matrix * blocks;
+  const bool thin = rows == 1 || columns == 1;
+  const int64_t outer = inside / (thin ? p.slices : tiles);
+  const int64_t inner = inside - outer * (thin ? p.slices : tiles);
+  const int64_t tile = thin ? outer : inner, rank = thin ? inner : outer;
   const int64_t band = tile / (int64_t(Tile::kBand) * columns);
   const int first = int(band) * Tile::kBand;
   const int height = min(Tile::kBand, rows - first);
-  const int inside = int(tile - band * Tile::kBand * columns);
-  return {int(p.slices - 1 - rank), (first + inside % height) * Tile::kBM, inside / height * Tile::kBN, matrix - rank * p.batch};
+  const int in_band = int(tile - band * Tile::kBand * columns);
+  return {int(p.slices - 1 - rank), (first + in_band % height) * Tile::kBM, in_band / height * Tile::kBN, matrix};
 }
 
-// The part of a tile that one warp holds: accumulators, and double-buffered fragments: of B one n16 tile, of A one k step.
+// The part of a tile that one warp holds: accumulators, and double-buffered fragments: of B one n16 tile, of A one k8 step.
 // The instruction's "A" (16 rows) is a tile of B transposed, its "B" (8 columns) a tile of A transposed: then each 16-byte
 // chunk in shared memory is a pair of registers that stand beside one another in a fragment, and nothing is moved.
 template <class Tile>
 struct WarpTile {
-  static constexpr int kK = Tile::Mma::kK;
   double c[Tile::kEights][Tile::kSixteens][4] = {};
-  double a[2][Tile::kEights][kK / 4];
-  double b[2][kK / 2];
+  double a[2][Tile::kEights][2];
+  double b[2][4];
   uint32_t offset_a, offset_b;  // byte offsets in a stage of this thread's first chunks
   int row, column;              // of this thread's first entry in the block's tile
 
-  // Column k = t + 4 j of a fragment is column 2 t + (j & 1) + 8 (j >> 1) of the stage. Row g and g + 8 of an n16 fragment are
+  // Columns t and t + 4 of a fragment are columns 2 t and 2 t + 1 of the stage's k8. Rows g and g + 8 of an n16 fragment are
   // columns 2 g and 2 g + 1 of the tile. Column g of an m8 fragment is row (g >> 1) + 4 (g & 1) of the tile: the two rows that
   // a quarter warp reads then lie in different halves of the 128 bytes.
   __device__ WarpTile(int thread) {
@@ -90,56 +95,50 @@ struct WarpTile {
     const int warp_row = warp / Tile::kWarpsN * Tile::kWM, warp_column = warp % Tile::kWarpsN * Tile::kWN;
     const int r = g / 2 + 4 * (g % 2);
     offset_a = (warp_row + r) * 128 + (t ^ r) * 16;
-    offset_b = Tile::kDepth * Tile::kBlockA + warp_column * 128 + 2 * t * 128 + (g ^ (2 * t)) * 16;
+    offset_b = Tile::kStageA + warp_column * 128 + 2 * t * 128 + (g ^ (2 * t)) * 16;
     row = warp_row + t;
     column = warp_column + 2 * g;
   }
 
-  __device__ void load_a(int slot, uint32_t stage, int step) {
+  __device__ void load_a(uint32_t stage, int step) {
 #pragma unroll
-    for (int part = 0; part < kK / 8; ++part) {
-      const int eight = step * (kK / 8) + part;  // which eight columns of the stage
-      const uint32_t base = stage + (offset_a ^ (eight % 2 * 64)) + eight / 2 * Tile::kBlockA;
-#pragma unroll
-      for (int mi = 0; mi < Tile::kEights; ++mi) load_shared(a[slot][mi] + 2 * part, base + mi * 1024);
-    }
+    for (int mi = 0; mi < Tile::kEights; ++mi) load_shared(a[step][mi], stage + (offset_a ^ (step * 64)) + mi * 1024);
   }
 
   __device__ void load_b(int slot, uint32_t stage, int step, int ni) {
 #pragma unroll
-    for (int part = 0; part < kK / 8; ++part) {
-      const int eight = step * (kK / 8) + part;
-      const uint32_t base = stage + eight / 2 * Tile::kBlockB + eight % 2 * 1024 + ni * 2048;
-#pragma unroll
-      for (int odd = 0; odd < 2; ++odd) {
-        load_shared(b[slot] + 4 * part + 2 * odd, base + (offset_b ^ (odd * 16)) + odd * 128);
-      }
+    for (int odd = 0; odd < 2; ++odd) {
+      load_shared(b[slot] + 2 * odd, stage + (offset_b ^ (odd * 16)) + odd * 128 + step * 1024 + ni * 2048);
     }
   }
 
-  // One stage. The fragments of its first step are loaded; next() makes the next stage readable, frees this one and
-  // returns the next one's address.
+  __device__ void load_first(uint32_t stage) {
+    load_a(stage, 0);
+    load_b(0, stage, 0, 0);
+  }
+
+  // One stage, two k8 steps. The first fragments are loaded; next() makes the next stage readable, frees this one and returns
+  // the next one's address.
   template <class Next>
   __device__ void multiply(uint32_t& stage, Next next) {
 #pragma unroll
-    for (int step = 0; step < Tile::kSteps; ++step) {
+    for (int step = 0; step < 2; ++step) {
 #pragma unroll
       for (int ni = 0; ni < Tile::kSixteens; ++ni) {
         const int slot = (step * Tile::kSixteens + ni) % 2;
         const bool turn = ni + 1 == Tile::kSixteens;
-        if (turn && step + 1 == Tile::kSteps) stage = next();
-        const int next_step = (step + turn) % Tile::kSteps;
-        load_b(1 - slot, stage, next_step, turn ? 0 : ni + 1);
-        if (turn) load_a(next_step % 2, stage, next_step);
+        if (turn && step == 1) stage = next();
+        load_b(1 - slot, stage, turn ? 1 - step : step, turn ? 0 : ni + 1);
+        if (turn) load_a(stage, 1 - step);
 #pragma unroll
-        for (int mi = 0; mi < Tile::kEights; ++mi) Tile::Mma::run(c[mi][ni], b[slot], a[step % 2][mi]);
+        for (int mi = 0; mi < Tile::kEights; ++mi) multiply_add(c[mi][ni], b[slot], a[step][mi]);
       }
     }
   }
 
   __device__ void store(const SlicedProblem& p, const TileIndex& tile) const {
     double* matrix = p.c + (tile.order * p.batch + tile.batch) * p.m * p.n;
-    const bool wide = p.n % 2 == 0;  // 16-byte stores are aligned
+    const bool wide = p.n % 2 == 0 && reinterpret_cast<uintptr_t>(p.c) % 16 == 0;
 #pragma unroll
     for (int mi = 0; mi < Tile::kEights; ++mi) {
 #pragma unroll
@@ -164,118 +163,108 @@ struct WarpTile {
 };
 
 // Copies stages with cp.async, every thread the same chunk column: A rows r, r + kStep, ..., B column blocks of one row.
-// kWide: 16-byte chunks (k and n even, so that every row is aligned); otherwise two 8-byte copies a chunk.
+// kWide: 16-byte chunks, for which every row of A and B starts on 16 bytes; otherwise two 8-byte copies a chunk.
+// The slices of the operand with more entries ascend: then all orders of one tile read the same slice at the same time.
 template <class Tile, bool kWide>
 struct StageLoader {
-  static constexpr int kStep = Tile::kThreads / 8;  // rows of A, and columns of 128 bytes x 16 rows of B, that one round covers
-  static constexpr int kRoundsA = Tile::kBM / kStep, kRoundsB = Tile::kBN / kStep;
+  static constexpr int kStep = Tile::kThreads / 8;  // rows of A, and columns of B, that one round covers
   const SlicedProblem& p;
-  const double *pa, *pb;  // next chunk of A, of B
-  const double *start_a, *start_b;
-  int64_t slice_a, slice_b;
-  int order, slice, k0;
-  int rows_a, columns_b, chunk, row_b;
+  const double *pa, *pb;          // next chunk of A, of B
+  const double *slice_a, *slice_b;  // first chunk of the current slices
+  int rows_a, columns_b, chunk, row_b, k0 = 0;
   uint32_t shared_a, shared_b;
 
   __device__ StageLoader(const SlicedProblem& problem, const TileIndex& tile, uint32_t shared, int thread) : p(problem) {
+    const int row_a = thread / 8, block_b = thread / 128;
     chunk = thread % 8;
     row_b = thread / 8 % 16;
-    const int row_a = thread / 8, block_b = thread / 128;
-    slice_a = p.batch * p.m * p.k;
-    slice_b = p.batch * p.k * p.n;
-    order = tile.order;
-    slice = 0;
-    k0 = 0;
-    rows_a = p.m - tile.row - row_a;                                  // round r is inside when r * kStep < rows_a
-    columns_b = p.n - tile.column - block_b * 16 - 2 * chunk;         // likewise
-    start_a = p.a + (tile.batch * p.m + tile.row + row_a) * p.k + 2 * chunk;
-    start_b = p.b + (tile.batch * p.k + row_b) * p.n + tile.column + block_b * 16 + 2 * chunk;
-    pa = start_a;
-    pb = start_b + order * slice_b;
+    rows_a = p.m - tile.row - row_a;                           // round r lies inside when r * kStep < rows_a
+    columns_b = p.n - tile.column - block_b * 16 - 2 * chunk;  // likewise
+    const int64_t row = (p.m < p.n ? tile.order : 0) * p.batch + tile.batch;
+    const int64_t column = (p.m < p.n ? 0 : tile.order) * p.batch + tile.batch;
+    pa = slice_a = p.a + (row * p.m + tile.row + row_a) * p.k + 2 * chunk;
+    pb = slice_b = p.b + (column * p.k + row_b) * p.n + tile.column + block_b * 16 + 2 * chunk;
     shared_a = shared + row_a * 128 + (chunk ^ (row_a % 8)) * 16;
-    shared_b = shared + Tile::kDepth * Tile::kBlockA + block_b * 2048 + row_b * 128 + (chunk ^ (row_b % 8)) * 16;
+    shared_b = shared + Tile::kStageA + block_b * 2048 + row_b * 128 + (chunk ^ (row_b % 8)) * 16;
   }
 
-  // left: how many doubles from the chunk's first on lie in the row.
+  // left: how many doubles from the chunk's first on lie in the row. Nothing is read at an address beyond it.
   __device__ static void copy(uint32_t shared, const double* global, int left, const double* safe) {
     if constexpr (kWide) {
-      CpAsync16::run(shared, left > 0 ? global : safe, left > 0 ? 16 : 0);
+      cp_async_16(shared, left > 0 ? global : safe, left > 0 ? 16 : 0);
     } else {
-      CpAsync8::run(shared, left > 0 ? global : safe, left > 0 ? 8 : 0);
-      CpAsync8::run(shared + 8, left > 1 ? global + 1 : safe, left > 1 ? 8 : 0);
+      cp_async_8(shared, left > 0 ? global : safe, left > 0 ? 8 : 0);
+      cp_async_8(shared + 8, left > 1 ? global + 1 : safe, left > 1 ? 8 : 0);
     }
   }
 
   __device__ void load(int stage) {
+    const uint32_t to_a = shared_a + stage * Tile::kStage, to_b = shared_b + stage * Tile::kStage;
+    const int left_a = p.k - k0 - 2 * chunk;
+    const int left_b = k0 + row_b < p.k ? columns_b : 0;
 #pragma unroll
-    for (int d = 0; d < Tile::kDepth; ++d) {
-      const uint32_t to_a = shared_a + stage * Tile::kStage + d * Tile::kBlockA;
-      const uint32_t to_b = shared_b + stage * Tile::kStage + d * Tile::kBlockB;
-      const int left_a = p.k - k0 - 16 * d - 2 * chunk;
-      const bool in_b = k0 + 16 * d + row_b < p.k;
+    for (int r = 0; r < Tile::kBM; r += kStep) copy(to_a + r * 128, pa + int64_t(r) * p.k, r < rows_a ? left_a : 0, p.a);
 #pragma unroll
-      for (int r = 0; r < kRoundsA; ++r) {
-        copy(to_a + r * kStep * 128, pa + int64_t(r) * kStep * p.k + 16 * d, r * kStep < rows_a ? left_a : 0, p.a);
-      }
-#pragma unroll
-      for (int r = 0; r < kRoundsB; ++r) {
-        copy(to_b + r * kStep * 128, pb + int64_t(16 * d) * p.n + r * kStep, in_b ? columns_b - r * kStep : 0, p.b);
-      }
-    }
-    k0 += 16 * Tile::kDepth;
-    pa += 16 * Tile::kDepth;
-    pb += int64_t(16 * Tile::kDepth) * p.n;
+    for (int r = 0; r < Tile::kBN; r += kStep) copy(to_b + r * 128, pb + r, left_b - r, p.b);
+    k0 += 16;
+    pa += 16;
+    pb += int64_t(16) * p.n;
     if (k0 >= p.k) {
+      const int64_t size_a = p.batch * p.m * p.k, size_b = p.batch * p.k * p.n;
       k0 = 0;
-      ++slice;
-      pa = start_a + slice * slice_a;
-      pb = start_b + (order - slice) * slice_b;
+      pa = slice_a += p.m < p.n ? -size_a : size_a;
+      pb = slice_b += p.m < p.n ? size_b : -size_b;
     }
   }
 };
 
-template <class Tile, bool kWide, int kBlocksPerSm>
-__global__ void __launch_bounds__(Tile::kThreads, kBlocksPerSm) sliced_matmul_kernel(const SlicedProblem p) {
+template <class Tile>
+__device__ int stages_of(const SlicedProblem& p, const TileIndex& tile) {
+  return (tile.order + 1) * ((p.k + 15) / 16);
+}
+
+// The kernel for every shape and architecture: each warp copies and multiplies. Block 0 of the launch is `first`.
+template <class Tile, bool kWide>
+__global__ void __launch_bounds__(Tile::kThreads, Tile::kBlocksPerSm) sliced_matmul_kernel(const SlicedProblem p, int64_t first) {
   extern __shared__ __align__(1024) unsigned char shared_bytes[];
   const uint32_t shared = uint32_t(__cvta_generic_to_shared(shared_bytes));
-  const TileIndex tile = tile_index<Tile>(p, blockIdx.x);
-  const int total = (tile.order + 1) * ((p.k + 16 * Tile::kDepth - 1) / (16 * Tile::kDepth));  // stages to compute
+  const TileIndex tile = tile_index<Tile>(p, first + blockIdx.x);
+  const int total = stages_of<Tile>(p, tile);
   WarpTile<Tile> warp(threadIdx.x);
-  if (total > 0) {
-    StageLoader<Tile, kWide> loader(p, tile, shared, threadIdx.x);
-    int loaded = 0, write = 0, read = 0;
-    auto load_next = [&] {
-      if (loaded < total) loader.load(write);
-      cp_async_commit();
-      ++loaded;
-      write = write + 1 == Tile::kStages ? 0 : write + 1;
-    };
-    for (int s = 0; s + 1 < Tile::kStages; ++s) load_next();
-    cp_async_wait<Tile::kStages - 2>();
-    __syncthreads();
-    uint32_t stage = shared;
-    warp.load_a(0, stage, 0);
-    warp.load_b(0, stage, 0, 0);
-    for (int s = 0; s < total; ++s) {
-      load_next();  // overwrites the stage that every warp left before the last barrier
-      warp.multiply(stage, [&] {
-        cp_async_wait<Tile::kStages - 2>();
-        __syncthreads();
-        read = read + 1 == Tile::kStages ? 0 : read + 1;
-        return shared + read * Tile::kStage;
-      });
-    }
-    cp_async_wait<0>();
+  StageLoader<Tile, kWide> loader(p, tile, shared, threadIdx.x);
+  int loaded = 0, write = 0, read = 0;
+  const auto load_next = [&] {
+    if (loaded < total) loader.load(write);
+    cp_async_commit();
+    ++loaded;
+    write = write + 1 == Tile::kStages ? 0 : write + 1;
+  };
+  for (int s = 0; s + 1 < Tile::kStages; ++s) load_next();
+  cp_async_wait<Tile::kStages - 2>();
+  __syncthreads();
+  uint32_t stage = shared;
+  warp.load_first(stage);
+  for (int s = 0; s < total; ++s) {
+    load_next();  // overwrites the stage that every warp left before the last barrier
+    warp.multiply(stage, [&] {
+      cp_async_wait<Tile::kStages - 2>();
+      __syncthreads();
+      read = read + 1 == Tile::kStages ? 0 : read + 1;
+      return shared + read * Tile::kStage;
+    });
   }
+  cp_async_wait<0>();
   warp.store(p, tile);
 }
 
-#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900 || !defined(__CUDA_ARCH__)
-// The same tile with one warp that only copies (the tensor copy engine writes the swizzled stage and the zeros beyond the
-// edges) and warps that only multiply; stages change hands through mbarriers, so no warp waits for another's arithmetic.
+// For sm_90, k and n even: one thread of a further warpgroup only copies (the tensor copy engine writes the swizzled stage and
+// the zeros beyond the edges), the others only multiply; stages change hands through mbarriers, so no warp waits for another's
+// arithmetic. The copying warpgroup gives its registers to the others.
 template <class Tile>
 __global__ void __launch_bounds__(Tile::kThreads + 128, 1)
-    sliced_matmul_bulk_kernel(const SlicedProblem p, const __grid_constant__ CUtensorMap map_a, const __grid_constant__ CUtensorMap map_b) {
+    sliced_matmul_bulk_kernel(const SlicedProblem p, int64_t first, const __grid_constant__ CUtensorMap map_a,
+                              const __grid_constant__ CUtensorMap map_b) {
+#if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
   extern __shared__ __align__(1024) unsigned char shared_bytes[];
   const uint32_t shared = uint32_t(__cvta_generic_to_shared(shared_bytes));
   const uint32_t full = shared + Tile::kShared, empty = full + 8 * Tile::kStages;
@@ -287,54 +276,51 @@ __global__ void __launch_bounds__(Tile::kThreads + 128, 1)
     mbarrier_fence_init();
   }
   __syncthreads();
-  const TileIndex tile = tile_index<Tile>(p, blockIdx.x);
-  const int total = (tile.order + 1) * ((p.k + 16 * Tile::kDepth - 1) / (16 * Tile::kDepth));
-  if (threadIdx.x >= Tile::kThreads) {
-    registers_decrease<24>();
-    if (threadIdx.x == Tile::kThreads) {
-      int slot = 0, k0 = 0, slice = 0;
-      uint32_t phase = 1;
-      for (int s = 0; s < total; ++s) {
-        mbarrier_wait(empty + 8 * slot, phase);
-        const uint32_t stage = shared + slot * Tile::kStage, stage_b = stage + Tile::kDepth * Tile::kBlockA;
-        mbarrier_expect(full + 8 * slot, Tile::kStage);
-        const int plane_a = int(slice * p.batch + tile.batch), plane_b = int((tile.order - slice) * p.batch + tile.batch);
-#pragma unroll
-        for (int d = 0; d < Tile::kDepth; ++d) {
-          copy_tile(stage + d * Tile::kBlockA, &map_a, k0 + 16 * d, tile.row, plane_a, full + 8 * slot);
-#pragma unroll
-          for (int block = 0; block < Tile::kBN / 16; ++block) {
-            copy_tile(stage_b + d * Tile::kBlockB + block * 2048, &map_b, tile.column + 16 * block, k0 + 16 * d, plane_b,
-                      full + 8 * slot);
-          }
-        }
-        k0 += 16 * Tile::kDepth;
-        if (k0 >= p.k) k0 = 0, ++slice;
-        if (++slot == Tile::kStages) slot = 0, phase ^= 1;
-      }
-    }
-  } else {
+  const TileIndex tile = tile_index<Tile>(p, first + blockIdx.x);
+  const int total = stages_of<Tile>(p, tile);
+  int slot = 0;
+  uint32_t phase = 0;
+  const auto advance = [&] {
+    if (++slot == Tile::kStages) slot = 0, phase ^= 1;
+  };
+  if (threadIdx.x < Tile::kThreads) {
     registers_increase<240>();
     WarpTile<Tile> warp(threadIdx.x);
-    if (total > 0) {
-      int slot = 0, left = total;
-      uint32_t phase = 0, stage = shared;
-      mbarrier_wait(full, 0);
-      warp.load_a(0, stage, 0);
-      warp.load_b(0, stage, 0, 0);
-      while (left > 0) {
-        warp.multiply(stage, [&] {
-          __syncwarp();
-          if (threadIdx.x % 32 == 0) mbarrier_arrive(empty + 8 * slot);
-          if (++slot == Tile::kStages) slot = 0, phase ^= 1;
-          if (--left > 0) mbarrier_wait(full + 8 * slot, phase);
-          return shared + slot * Tile::kStage;
-        });
-      }
+    int left = total;
+    uint32_t stage = shared;
+    mbarrier_wait(full, 0);
+    warp.load_first(stage);
+    while (left > 0) {
+      warp.multiply(stage, [&] {
+        __syncwarp();
+        if (threadIdx.x % 32 == 0) mbarrier_arrive(empty + 8 * slot);
+        advance();
+        if (--left > 0) mbarrier_wait(full + 8 * slot, phase);
+        return shared + slot * Tile::kStage;
+      });
     }
     warp.store(p, tile);
+  } else {
+    registers_decrease<24>();
+    if (threadIdx.x > Tile::kThreads) return;
+    int plane_a = int(tile.batch), plane_b = int(tile.order * p.batch + tile.batch), k0 = 0;
+    for (int s = 0; s < total; ++s) {
+      const uint32_t to = shared + slot * Tile::kStage, barrier = full + 8 * slot;
+      mbarrier_wait(empty + 8 * slot, phase ^ 1);
+      mbarrier_expect(barrier, Tile::kStage);
+      copy_tile(to, &map_a, k0, tile.row, plane_a, barrier);
+#pragma unroll
+      for (int j = 0; j < Tile::kBN; j += 16) {
+        copy_tile(to + Tile::kStageA + j * 128, &map_b, tile.column + j, k0, plane_b, barrier);
+      }
+      advance();
+      k0 += 16;
+      if (k0 >= p.k) k0 = 0, plane_a += int(p.batch), plane_b -= int(p.batch);
+    }
   }
-}
+#else
+  __trap();  // never launched: bulk_runs() in sliced_matmul_launch.h
 #endif
+}
 
 }  // namespace jaxmd
