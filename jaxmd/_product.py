@@ -1,0 +1,163 @@
+"""The compiled steps of a product: the triangular sliced product (a primitive), and three plain handler calls.
+
+    sliced_matmul   [S, ..., m, k] x [S, ..., k, n] -> [S, ..., m, n]    orders g = sum_{i+j=g} A_i B_j, g < S
+    exponent_span   [..., m, k] + [..., k, n] -> [..., m, n]             max over l of E_il + F_lj
+    direct_matmul   limbs x limbs -> limbs                               cascaded sums, no slices
+    exact_entries   limbs x limbs, flags, c -> c                         flagged entries summed exactly (Kulisch)
+
+The last three appear only inside the lowering of `matmul_p` (`_matmul.py`), which owns batching and differentiation.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+from jax.extend.core import Primitive
+from jax.interpreters import ad, batching, mlir
+
+from . import _ffi
+
+# --- sliced_matmul ---------------------------------------------------------------------------------------------------
+
+
+def sliced_matmul(a: jax.Array, b: jax.Array) -> jax.Array:
+    """Orders of the product of two stacks of slices: out[g] = sum over i + j = g of a[i] @ b[j].
+
+    The triangle of the seed's equation (4) without its zeros and copies: S(S+1)/2 matrix products, on FP64 tensor cores
+    (mma.m16n8k16 on sm_90, m8n8k4 on sm_80) where a CUDA device runs it, else `lax.dot_general`.
+
+    Args:
+        a: float64 [S, ..., m, k].
+        b: float64 [S, ..., k, n], the same S and batch axes.
+
+    Returns:
+        float64 [S, ..., m, n].
+
+    Accuracy: exact when the slices are integers with (S) k max|a| max|b| <= 2^53, whatever the order of summation.
+    Raises: TypeError for a dtype other than float64 or too small a rank; ValueError for shapes that do not fit.
+    Source: the seed, equations (3) and (4).
+    """
+    return sliced_matmul_p.bind(a, b)
+
+
+def _sliced_matmul_shape_rule(a: Any, b: Any) -> Any:
+    _ffi.require_x64("jaxmd.sliced_matmul")
+    if a.dtype != jnp.float64 or b.dtype != jnp.float64:
+        raise TypeError(f"jaxmd.sliced_matmul: slices have dtypes {a.dtype} and {b.dtype}; both must be float64.")
+    if a.ndim < 3 or b.ndim != a.ndim:
+        raise TypeError(
+            f"jaxmd.sliced_matmul: slices have shapes {a.shape} and {b.shape}; "
+            "wanted [S, ..., m, k] and [S, ..., k, n] of one rank."
+        )
+    if a.shape[:-2] != b.shape[:-2]:
+        raise ValueError(
+            f"jaxmd.sliced_matmul: slices have shapes {a.shape} and {b.shape}; slice count and batch axes must be equal."
+        )
+    if a.shape[-1] != b.shape[-2]:
+        raise ValueError(
+            f"jaxmd.sliced_matmul: slices have shapes {a.shape} and {b.shape}; the inner dimensions must agree."
+        )
+    return a.update(shape=(*a.shape[:-1], b.shape[-1]))
+
+
+def _sliced_matmul_dots(a: jax.Array, b: jax.Array) -> jax.Array:
+    """One dot per order: [A_0 ... A_g] [B_g; ...; B_0], slices side by side along k."""
+    count, *batch, m, k = a.shape
+    n = b.shape[-1]
+    row = jnp.moveaxis(a, 0, -2).reshape(*batch, m, count * k)
+    column = jnp.moveaxis(b[::-1], 0, -3).reshape(*batch, count * k, n)
+    axes = tuple(range(len(batch)))
+    rank = len(batch)
+    orders = [
+        lax.dot_general(
+            lax.slice_in_dim(row, 0, (g + 1) * k, axis=rank + 1),
+            lax.slice_in_dim(column, (count - 1 - g) * k, count * k, axis=rank),
+            (((rank + 1,), (rank,)), (axes, axes)),
+            precision=lax.Precision.HIGHEST,
+        )
+        for g in range(count)
+    ]
+    return jnp.stack(orders)
+
+
+_sliced_matmul_default = mlir.lower_fun(_sliced_matmul_dots, multiple_results=False)
+
+
+def _sliced_matmul_cuda_lowering(ctx: Any, a: Any, b: Any) -> Any:
+    if not _ffi.has_cuda():
+        return _sliced_matmul_default(ctx, a, b)
+    return _ffi.lowering("sliced_matmul")(ctx, a, b)
+
+
+def _sliced_matmul_batch(args: Sequence[jax.Array], dims: Sequence[int | None]) -> tuple[jax.Array, int]:
+    """An unbatched operand is shared: the batch axis of the other folds into its m or n."""
+    (a, b), (da, db) = args, dims
+    if db is None:
+        assert da is not None
+        a = jnp.moveaxis(a, da, -3)
+        *lead, size, m, k = a.shape
+        out = sliced_matmul(a.reshape(*lead, size * m, k), b)
+        return out.reshape(*lead, size, m, b.shape[-1]), len(lead)
+    if da is None:
+        b = jnp.moveaxis(b, db, -2)
+        *lead, k, size, n = b.shape
+        out = sliced_matmul(a, b.reshape(*lead, k, size * n))
+        return out.reshape(*out.shape[:-1], size, n), out.ndim - 1
+    return sliced_matmul(jnp.moveaxis(a, da, 1), jnp.moveaxis(b, db, 1)), 1
+
+
+def _sliced_matmul_transpose_a(ct: jax.Array, b: jax.Array) -> jax.Array:
+    """ct_A_i = sum_j ct_{i+j} B_j^T: the same triangle with the orders reversed."""
+    return sliced_matmul(ct[::-1], jnp.swapaxes(b, -1, -2))[::-1]
+
+
+def _sliced_matmul_transpose(ct: Any, a: Any, b: Any) -> list[Any]:
+    if ad.is_undefined_primal(a):
+        return [ad.Zero(a.aval) if type(ct) is ad.Zero else _sliced_matmul_transpose_a(ct, b), None]
+    if type(ct) is ad.Zero:
+        return [None, ad.Zero(b.aval)]
+    return [None, sliced_matmul(jnp.swapaxes(a, -1, -2), ct[::-1])[::-1]]
+
+
+sliced_matmul_p = Primitive("jaxmd_sliced_matmul")
+sliced_matmul_p.def_impl(jax.jit(lambda a, b: sliced_matmul_p.bind(a, b)))
+sliced_matmul_p.def_abstract_eval(_sliced_matmul_shape_rule)
+mlir.register_lowering(sliced_matmul_p, _sliced_matmul_default)
+mlir.register_lowering(sliced_matmul_p, _sliced_matmul_cuda_lowering, platform="cuda")
+batching.primitive_batchers[sliced_matmul_p] = _sliced_matmul_batch
+ad.defbilinear(sliced_matmul_p, lambda ct, x, y: None, lambda ct, x, y: None)
+ad.primitive_transposes[sliced_matmul_p] = _sliced_matmul_transpose
+
+# --- handler calls ---------------------------------------------------------------------------------------------------
+
+
+
+def exponent_span(e: jax.Array, f: jax.Array) -> jax.Array:
+    """int16 [..., m, k], [..., k, n] -> int16 [..., m, n]: max over l of e_il + f_lj; -32000 where k = 0."""
+    shape = (*e.shape[:-1], f.shape[-1])
+    return _ffi.call("exponent_span", jax.ShapeDtypeStruct(shape, jnp.int16), e, f)
+
+
+def direct_matmul(
+    a: Sequence[jax.Array], b: Sequence[jax.Array], row: jax.Array, column: jax.Array, limbs: int
+) -> tuple[jax.Array, ...]:
+    """Multiple-double multiply-adds; a and b normalized, |a_il| < 2^row_i, |b_lj| < 2^column_j (int32)."""
+    shape = (*a[0].shape[:-1], b[0].shape[-1])
+    out = [jax.ShapeDtypeStruct(shape, jnp.float64)] * limbs
+    return tuple(_ffi.call("direct_matmul", out, *a, *b, row, column, lhs_limbs=len(a)))
+
+
+def exact_entries(
+    a: Sequence[jax.Array], b: Sequence[jax.Array], flags: jax.Array, c: Sequence[jax.Array]
+) -> tuple[jax.Array, ...]:
+    """c with every entry whose int8 flag is set replaced by the exact dot product, rounded canonically."""
+    out = [jax.ShapeDtypeStruct(x.shape, jnp.float64) for x in c]
+    first = len(a) + len(b) + 1
+    alias = {first + i: i for i in range(len(c))}
+    return tuple(
+        _ffi.call("exact_matmul", out, *a, *b, flags, *c, alias=alias, lhs_limbs=len(a), rhs_limbs=len(b))
+    )
