@@ -16,16 +16,17 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import itertools
 from collections.abc import Sequence
 from typing import Any, Literal
 
 import jax
 import jax.numpy as jnp
 from jax import lax
-from jax.extend.core import Primitive
-from jax.interpreters import ad, batching, mlir
+from jax.interpreters import batching, mlir
 
 from . import _arith, _ffi, _product, _slices
+from ._primitive import Number, Numbers, bind, define, is_linear
 
 Engine = Literal["auto", "fp64", "direct"]
 Accuracy = Literal["componentwise", "normwise"]
@@ -168,11 +169,12 @@ def _few(flagged: jax.Array, total: jax.Array) -> jax.Array:
 
 
 def _evaluate(
-    *args: jax.Array, lhs_limbs: int, rhs_limbs: int, limbs: int, engine: Engine, accuracy: Accuracy, platform: str
+    *args: jax.Array, counts: tuple[int, ...], limbs: int, engine: Engine, accuracy: Accuracy, platform: str
 ) -> list[jax.Array]:
-    a = _arith.renormalize(args[:lhs_limbs], lhs_limbs)
-    b = _arith.renormalize(args[lhs_limbs : lhs_limbs + rhs_limbs], rhs_limbs)
-    addend = args[lhs_limbs + rhs_limbs :]
+    split = counts[0] + counts[1]
+    a = _arith.renormalize(args[: counts[0]], counts[0])
+    b = _arith.renormalize(args[counts[0] : split], counts[1])
+    addend = args[split:]
     k = a[0].shape[-1]
     inner = limbs + 1 if addend else limbs  # one limb more, so that the addend's sum is the only rounding
     if engine == "auto":
@@ -252,14 +254,14 @@ def matmul_limbs(
     if extra:
         batch = jnp.broadcast_shapes(batch, extra[0].shape[:-2])
         extra = tuple(jnp.broadcast_to(x, (*batch, m, n)) for x in extra)
-    params = {"limbs": limbs, "engine": engine, "accuracy": accuracy}
+    params: dict[str, Any] = {"limbs": limbs, "engine": engine, "accuracy": accuracy}
     if not batch_b and batch_a == batch and batch:  # one B for the whole batch: rows of all members together
         rows = [x.reshape(-1, k) for x in a]
-        c = _bind(rows, b, tuple(x.reshape(-1, n) for x in extra), **params)
+        c = _bind([tuple(rows), tuple(b), tuple(x.reshape(-1, n) for x in extra)], **params)
         return tuple(x.reshape(*batch, m, n) for x in c)
-    a = [jnp.broadcast_to(x, (*batch, m, k)) for x in a]
-    b = [jnp.broadcast_to(x, (*batch, k, n)) for x in b]
-    return _bind(a, b, extra, **params)
+    a = tuple(jnp.broadcast_to(x, (*batch, m, k)) for x in a)
+    b = tuple(jnp.broadcast_to(x, (*batch, k, n)) for x in b)
+    return _bind([a, b, extra], **params)
 
 
 def _check_shapes(a: tuple[int, ...], b: tuple[int, ...]) -> None:
@@ -267,148 +269,99 @@ def _check_shapes(a: tuple[int, ...], b: tuple[int, ...]) -> None:
         raise ValueError(f"jaxmd.matmul: a has shape {a} and b has shape {b}; the inner dimensions must agree.")
 
 
-def _bind(a: Sequence[jax.Array], b: Sequence[jax.Array], addend: Sequence[jax.Array], **params: Any) -> Limbs:
-    operands = _arith.unify_manual_axes(*a, *b, *addend)
-    return tuple(matmul_p.bind(*operands, lhs_limbs=len(a), rhs_limbs=len(b), **params))
+def _bind(numbers: Numbers, limbs: int, **params: Any) -> Number:
+    """One call of the primitive on the numbers A, B and, if wanted, the addend."""
+    return bind(matmul_p, [number for number in numbers if number], limbs, **params)[0]
 
 
-def _matmul_shape_rule(*args: Any, lhs_limbs: int, rhs_limbs: int, limbs: int, **params: Any) -> list[Any]:
-    _ffi.require_x64("jaxmd.matmul")
-    a, b, addend = args[0], args[lhs_limbs], args[lhs_limbs + rhs_limbs :]
-    for x in args:
-        if x.dtype != jnp.float64:
-            raise TypeError(f"jaxmd.matmul: a limb has dtype {x.dtype}; limbs must be float64.")
-    if not 1 <= limbs <= 16:
+def _matmul_shape_rule(*avals: Any, counts: tuple[int, ...], limbs: int, **params: Any) -> list[Any]:
+    for aval in avals:
+        if aval.dtype != jnp.float64:
+            raise TypeError(f"jaxmd.matmul: a limb has dtype {aval.dtype}; limbs must be float64.")
+    if limbs > 16:
         raise ValueError(f"jaxmd.matmul: limbs is {limbs}; must be 1 to 16.")
+    a, b = avals[0], avals[counts[0]]
     _check_shapes(a.shape, b.shape)
     if a.shape[:-2] != b.shape[:-2]:
         raise ValueError(f"jaxmd.matmul: a has shape {a.shape} and b has shape {b.shape}; batch axes must agree.")
     shape = (*a.shape[:-1], b.shape[-1])
-    if addend and addend[0].shape != shape:
-        raise ValueError(f"jaxmd.matmul: addend has shape {addend[0].shape}; must have the product's, {shape}.")
+    if len(counts) > 2 and avals[-1].shape != shape:
+        raise ValueError(f"jaxmd.matmul: addend has shape {avals[-1].shape}; must have the product's, {shape}.")
     if not isinstance(a.shape[-1], int):
         raise ValueError(
             f"jaxmd.matmul: the contracted dimension {a.shape[-1]} is symbolic; it must be a constant, because "
             "the width of the slices depends on it."
         )
-    return [a.update(shape=shape)] * limbs
+    return [a.update(shape=shape, weak_type=False)] * limbs
+
+
+def _matmul_jvp(numbers: Numbers, tangents: Numbers, **params: Any) -> tuple[Numbers, Numbers]:
+    """d(A B + D) = dA B + (A dB + dD)."""
+    (a, b, *_), (da, db, *dd) = numbers, tangents
+    total = dd[0] if dd else ()
+    if db:
+        total = _bind([a, db, total], **params)
+    if da:
+        total = _bind([da, b, total], **params)
+    return [_bind(numbers, **params)], [total]
+
+
+def _matmul_transpose(cotangents: Numbers, numbers: Numbers, **params: Any) -> list[Number | None]:
+    (ct,), (a, b, *addend) = cotangents, numbers
+    rows = _bind([ct, _transposed(b)], **params) if is_linear(a) else None
+    columns = _bind([_transposed(a), ct], **params) if is_linear(b) else None
+    return [rows, columns, *[ct if is_linear(x) else None for x in addend]]
+
+
+def _transposed(x: Number) -> Number:
+    return tuple(jnp.swapaxes(limb, -1, -2) for limb in x)
 
 
 def _matmul_batch(
-    args: Sequence[jax.Array], dims: Sequence[int | None], *, lhs_limbs: int, rhs_limbs: int, **params: Any
-) -> tuple[Limbs, list[int]]:
+    args: Sequence[Any], dims: Sequence[int | None], *, counts: tuple[int, ...], limbs: int, **params: Any
+) -> tuple[Number, list[int]]:
+    """A batch of one operand alone folds into its rows (A) or columns (B); otherwise it becomes a leading axis."""
     size = next(x.shape[d] for x, d in zip(args, dims, strict=True) if d is not None)
-    split = lhs_limbs + rhs_limbs
-    groups = [(args[:lhs_limbs], dims[:lhs_limbs]), (args[lhs_limbs:split], dims[lhs_limbs:split])]
-    a, b = (_to_front(x, d, size) if any(i is not None for i in d) else None for x, d in groups)
-    addend = _to_front(args[split:], dims[split:], size)
-    if b is None and a is not None:  # fold the batch into the rows of A
-        b = list(groups[1][0])
-        rows = [_merge(jnp.moveaxis(x, 0, -3), -3) for x in a]
-        c = _bind(rows, b, [_merge(jnp.moveaxis(x, 0, -3), -3) for x in addend], **params)
-        out = [x.reshape(*x.shape[:-2], size, -1, x.shape[-1]) for x in c]
-        return tuple(out), [out[0].ndim - 3] * len(out)
-    if a is None and b is not None:  # fold the batch into the columns of B
-        a = list(groups[0][0])
-        columns = [_merge(jnp.moveaxis(x, 0, -2), -2) for x in b]
-        c = _bind(a, columns, [_merge(jnp.moveaxis(x, 0, -2), -2) for x in addend], **params)
-        out = [x.reshape(*x.shape[:-1], size, -1) for x in c]
-        return tuple(out), [out[0].ndim - 2] * len(out)
-    if a is None or b is None:  # only the addend is batched
-        a, b = (list(x) if y is None else y for (x, _), y in zip(groups, (a, b), strict=True))
-        a, b = ([jnp.broadcast_to(x, (size, *x.shape)) for x in y] for y in (a, b))
-    c = _bind(a, b, addend, **params)
-    return c, [0] * len(c)
+    ends = list(itertools.accumulate(counts, initial=0))
+    groups = [(args[i:j], dims[i:j]) for i, j in itertools.pairwise(ends)]
+    batched = [any(d is not None for d in ds) for _, ds in groups]
+    numbers = [_to_front(*group, size) for group in groups]  # [size, ...], repeated where there was no batch
+    if batched[0] == batched[1]:
+        out = _bind(numbers, limbs, **params)
+        return out, [0] * len(out)
+    fold = -3 if batched[0] else -2  # the batch axis goes before m of A, or before n of B
+    shared = 1 if batched[0] else 0
+    folded = [_fold(number, fold) for number in numbers]
+    folded[shared] = tuple(groups[shared][0])
+    out = _bind(folded, limbs, **params)
+    at = out[0].ndim + fold + 1
+    out = tuple(x.reshape(*x.shape[:at], size, -1, *x.shape[at + 1 :]) for x in out)
+    return out, [at] * len(out)
 
 
-def _to_front(limbs: Sequence[jax.Array], dims: Sequence[int | None], size: int) -> list[jax.Array]:
-    return [
+def _to_front(limbs: Sequence[Any], dims: Sequence[int | None], size: int) -> Number:
+    return tuple(
         jnp.broadcast_to(x, (size, *x.shape)) if d is None else jnp.moveaxis(x, d, 0)
         for x, d in zip(limbs, dims, strict=True)
-    ]
-
-
-def _merge(x: jax.Array, axis: int) -> jax.Array:
-    """Axes axis and axis + 1 (both negative) as one."""
-    shape = list(x.shape)
-    at = x.ndim + axis
-    return x.reshape(*shape[:at], shape[at] * shape[at + 1], *shape[at + 2 :])
-
-
-def _matmul_jvp(
-    primals: Sequence[jax.Array], tangents: Sequence[Any], *, lhs_limbs: int, rhs_limbs: int, **params: Any
-) -> tuple[Limbs, Any]:
-    """d(A B + D) = dA B + (A dB + dD), all multiple doubles; a group of tangents is one number."""
-    split = lhs_limbs + rhs_limbs
-    a, b, addend = primals[:lhs_limbs], primals[lhs_limbs:split], primals[split:]
-    da, db, dd = (_tangent(t) for t in (tangents[:lhs_limbs], tangents[lhs_limbs:split], tangents[split:]))
-    out = _bind(a, b, addend, **params)
-    t: Limbs | None = tuple(dd) if dd is not None else None
-    if db is not None:
-        t = _bind(a, db, t or (), **params)
-    if da is not None:
-        t = _bind(da, b, t or (), **params)
-    if t is None:
-        return out, [ad.Zero.from_primal_value(x) for x in out]
-    return out, list(_resize(t, len(out)))
-
-
-def _tangent(ts: Sequence[Any]) -> list[jax.Array] | None:
-    if all(type(t) is ad.Zero for t in ts):
-        return None
-    return [ad.instantiate_zeros(t) for t in ts]
-
-
-def _resize(x: Sequence[jax.Array], limbs: int) -> Limbs:
-    """x with exactly `limbs` limbs: padded with zeros or rounded."""
-    if len(x) < limbs:
-        return (*x, *[jnp.zeros_like(x[0])] * (limbs - len(x)))
-    return tuple(x) if len(x) == limbs else _arith.renormalize(tuple(x), limbs)
-
-
-def _matmul_transpose(
-    cts: Sequence[Any], *args: Any, lhs_limbs: int, rhs_limbs: int, limbs: int, **params: Any
-) -> list[Any]:
-    split = lhs_limbs + rhs_limbs
-    a, b, addend = args[:lhs_limbs], args[lhs_limbs:split], args[split:]
-    ct = _tangent(cts)
-    out: list[Any] = [None] * len(args)
-    linear_a, linear_b = (any(ad.is_undefined_primal(x) for x in g) for g in (a, b))
-    groups = [(0, a, linear_a), (lhs_limbs, b, linear_b), (split, addend, any(map(ad.is_undefined_primal, addend)))]
-    for start, group, linear in groups:
-        if not linear:
-            continue
-        if ct is None:
-            value: Sequence[Any] = [ad.Zero(x.aval) for x in group]
-        elif start == 0:
-            value = _bind(ct, _transposed(b), (), limbs=len(group), **params)
-        elif start == lhs_limbs:
-            value = _bind(_transposed(a), ct, (), limbs=len(group), **params)
-        else:
-            value = _resize(ct, len(group))
-        out[start : start + len(group)] = value
-    return out
-
-
-def _transposed(x: Sequence[jax.Array]) -> list[jax.Array]:
-    return [jnp.swapaxes(v, -1, -2) for v in x]
-
-
-matmul_p = Primitive("jaxmd_matmul")
-matmul_p.multiple_results = True
-matmul_p.def_impl(
-    jax.jit(
-        lambda *args, **params: matmul_p.bind(*args, **params),
-        static_argnames=("lhs_limbs", "rhs_limbs", "limbs", "engine", "accuracy"),
     )
+
+
+def _fold(number: Number, axis: int) -> Number:
+    """[size, ..., m, n] with the leading axis moved to `axis` (from the end) and merged with the one after it."""
+    moved = [jnp.moveaxis(x, 0, axis) for x in number]
+    at = moved[0].ndim + axis
+    return tuple(x.reshape(*x.shape[:at], x.shape[at] * x.shape[at + 1], *x.shape[at + 2 :]) for x in moved)
+
+
+matmul_p = define(
+    "matmul",
+    shape_rule=_matmul_shape_rule,
+    lowering={
+        platform: mlir.lower_fun(functools.partial(_evaluate, platform=platform), multiple_results=True)
+        for platform in ("cpu", "cuda")
+    },
+    jvp=_matmul_jvp,
+    transpose=_matmul_transpose,
+    resize=_arith.resize,
 )
-matmul_p.def_abstract_eval(_matmul_shape_rule)
-for _platform in ("cpu", "cuda"):
-    mlir.register_lowering(
-        matmul_p,
-        mlir.lower_fun(functools.partial(_evaluate, platform=_platform), multiple_results=True),
-        platform=_platform,
-    )
 batching.primitive_batchers[matmul_p] = _matmul_batch
-ad.primitive_jvps[matmul_p] = _matmul_jvp
-ad.primitive_transposes[matmul_p] = _matmul_transpose

@@ -41,7 +41,7 @@ def sliced_matmul(a: jax.Array, b: jax.Array) -> jax.Array:
     Raises: TypeError for a dtype other than float64 or too small a rank; ValueError for shapes that do not fit.
     Source: the seed, equations (3) and (4).
     """
-    return sliced_matmul_p.bind(a, b)
+    return sliced_matmul_p.bind(*_ffi.unify((a, b)))
 
 
 def _sliced_matmul_shape_rule(a: Any, b: Any) -> Any:
@@ -84,13 +84,14 @@ def _sliced_matmul_dots(a: jax.Array, b: jax.Array) -> jax.Array:
     return jnp.stack(orders)
 
 
+_sliced_matmul_kernel = _ffi.lowering("jaxmd_sliced_matmul")
 _sliced_matmul_default = mlir.lower_fun(_sliced_matmul_dots, multiple_results=False)
 
 
 def _sliced_matmul_cuda_lowering(ctx: Any, a: Any, b: Any) -> Any:
     if not _ffi.has_cuda():
         return _sliced_matmul_default(ctx, a, b)
-    return _ffi.lowering("sliced_matmul")(ctx, a, b)
+    return _sliced_matmul_kernel["cuda"](ctx, a, b)
 
 
 def _sliced_matmul_batch(args: Sequence[jax.Array], dims: Sequence[int | None]) -> tuple[jax.Array, int]:
@@ -110,17 +111,13 @@ def _sliced_matmul_batch(args: Sequence[jax.Array], dims: Sequence[int | None]) 
     return sliced_matmul(jnp.moveaxis(a, da, 1), jnp.moveaxis(b, db, 1)), 1
 
 
-def _sliced_matmul_transpose_a(ct: jax.Array, b: jax.Array) -> jax.Array:
+def _sliced_matmul_transpose_a(ct: jax.Array, a: Any, b: jax.Array) -> jax.Array:
     """ct_A_i = sum_j ct_{i+j} B_j^T: the same triangle with the orders reversed."""
     return sliced_matmul(ct[::-1], jnp.swapaxes(b, -1, -2))[::-1]
 
 
-def _sliced_matmul_transpose(ct: Any, a: Any, b: Any) -> list[Any]:
-    if ad.is_undefined_primal(a):
-        return [ad.Zero(a.aval) if type(ct) is ad.Zero else _sliced_matmul_transpose_a(ct, b), None]
-    if type(ct) is ad.Zero:
-        return [None, ad.Zero(b.aval)]
-    return [None, sliced_matmul(jnp.swapaxes(a, -1, -2), ct[::-1])[::-1]]
+def _sliced_matmul_transpose_b(ct: jax.Array, a: jax.Array, b: Any) -> jax.Array:
+    return sliced_matmul(jnp.swapaxes(a, -1, -2), ct[::-1])[::-1]
 
 
 sliced_matmul_p = Primitive("jaxmd_sliced_matmul")
@@ -129,8 +126,7 @@ sliced_matmul_p.def_abstract_eval(_sliced_matmul_shape_rule)
 mlir.register_lowering(sliced_matmul_p, _sliced_matmul_default)
 mlir.register_lowering(sliced_matmul_p, _sliced_matmul_cuda_lowering, platform="cuda")
 batching.primitive_batchers[sliced_matmul_p] = _sliced_matmul_batch
-ad.defbilinear(sliced_matmul_p, lambda ct, x, y: None, lambda ct, x, y: None)
-ad.primitive_transposes[sliced_matmul_p] = _sliced_matmul_transpose
+ad.defbilinear(sliced_matmul_p, _sliced_matmul_transpose_a, _sliced_matmul_transpose_b)
 
 # --- handler calls ---------------------------------------------------------------------------------------------------
 
@@ -139,7 +135,7 @@ ad.primitive_transposes[sliced_matmul_p] = _sliced_matmul_transpose
 def exponent_span(e: jax.Array, f: jax.Array) -> jax.Array:
     """int16 [..., m, k], [..., k, n] -> int16 [..., m, n]: max over l of e_il + f_lj; -32000 where k = 0."""
     shape = (*e.shape[:-1], f.shape[-1])
-    return _ffi.call("exponent_span", jax.ShapeDtypeStruct(shape, jnp.int16), e, f)
+    return _ffi.call("jaxmd_exponent_span", [jax.ShapeDtypeStruct(shape, jnp.int16)], e, f)[0]
 
 
 def direct_matmul(
@@ -148,7 +144,7 @@ def direct_matmul(
     """Multiple-double multiply-adds; a and b normalized, |a_il| < 2^row_i, |b_lj| < 2^column_j (int32)."""
     shape = (*a[0].shape[:-1], b[0].shape[-1])
     out = [jax.ShapeDtypeStruct(shape, jnp.float64)] * limbs
-    return tuple(_ffi.call("direct_matmul", out, *a, *b, row, column, lhs_limbs=len(a)))
+    return tuple(_ffi.call("jaxmd_direct_matmul", out, *a, *b, row, column, lhs_limbs=len(a)))
 
 
 def exact_entries(
@@ -159,5 +155,5 @@ def exact_entries(
     first = len(a) + len(b) + 1
     alias = {first + i: i for i in range(len(c))}
     return tuple(
-        _ffi.call("exact_matmul", out, *a, *b, flags, *c, alias=alias, lhs_limbs=len(a), rhs_limbs=len(b))
+        _ffi.call("jaxmd_exact_matmul", out, *a, *b, flags, *c, alias=alias, lhs_limbs=len(a), rhs_limbs=len(b))
     )
