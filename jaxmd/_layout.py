@@ -1,8 +1,8 @@
 """Public face of the convolution layout: the seed's equation (4) on MultiDoubles, in jnp.
 
-    s, t = slices(a, width, count, axis=-1), slices(b, width, count, axis=-2)
-    orders = split_orders(block_row(s) @ block_toeplitz(t), count)      # or sliced_matmul(s.digits, t.digits)
-    c = collect(orders, s.exponent, t.exponent, width, limbs)           # c = a @ b
+s, t = slices(a, width, count, axis=-1), slices(b, width, count, axis=-2)
+orders = split_orders(block_row(s) @ block_toeplitz(t), count)      # or sliced_matmul(s.digits, t.digits)
+c = collect(orders, s.exponent, t.exponent, width, limbs)           # c = a @ b
 """
 
 from __future__ import annotations

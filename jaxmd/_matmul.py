@@ -25,7 +25,7 @@ import jax.numpy as jnp
 from jax import lax
 from jax.interpreters import batching, mlir
 
-from . import _arith, _ffi, _product, _slices
+from . import _arith, _product, _slices
 from ._primitive import Number, Numbers, bind, define, is_linear
 
 Engine = Literal["auto", "fp64", "direct"]
@@ -55,7 +55,7 @@ def slice_width(k: int, count: int) -> int:
     return ((2**53 // max(1, k * count)).bit_length() - 1) // 2 + 1
 
 
-@functools.lru_cache(maxsize=None)
+@functools.cache
 def plan(limbs: int, k: int, guard: int) -> Plan:
     """The fewest slices whose error is inside the contract for entries with ESC <= guard.
 

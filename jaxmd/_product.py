@@ -131,7 +131,6 @@ ad.defbilinear(sliced_matmul_p, _sliced_matmul_transpose_a, _sliced_matmul_trans
 # --- handler calls ---------------------------------------------------------------------------------------------------
 
 
-
 def exponent_span(e: jax.Array, f: jax.Array) -> jax.Array:
     """int16 [..., m, k], [..., k, n] -> int16 [..., m, n]: max over l of e_il + f_lj; -32000 where k = 0."""
     shape = (*e.shape[:-1], f.shape[-1])

@@ -205,4 +205,3 @@ def collect(
     c = _arith.renormalize(tuple(terms), limbs)
     exponent = row_exponent[..., :, None] + column_exponent[..., None, :]
     return _arith.scale(c, jnp.broadcast_to(exponent, c[0].shape).astype(jnp.int32))
-

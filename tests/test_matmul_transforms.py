@@ -1,0 +1,257 @@
+"""The product under transforms: batches, derivatives, levels under vmap, export, shard_map; truth is exact integers."""
+
+import functools
+import re
+
+import inputs
+import jax
+import jax.numpy as jnp
+import numpy as np
+import oracles
+import pytest
+
+from jaxmd import _ffi, _matmul
+from jaxmd._matmul import matmul_limbs
+
+ENGINES = ["fp64", "direct"]
+
+
+@functools.partial(jax.jit, static_argnames=("limbs", "engine", "accuracy"))
+def product(a, b, addend=None, *, limbs, engine="auto", accuracy="componentwise"):
+    return matmul_limbs(a, b, limbs=limbs, engine=engine, accuracy=accuracy, addend=addend)
+
+
+def at(x, index):
+    """The entry (or slice) `index` of every limb."""
+    return tuple(np.asarray(limb)[index] for limb in x)
+
+
+# --- batches ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize(
+    "shapes", [((3, 4, 5), (5, 2)), ((4, 5), (3, 5, 2)), ((2, 1, 4, 5), (3, 5, 2)), ((3, 4, 5), (3, 5, 2))]
+)
+def test_batch_ranks_broadcast(shapes, engine):
+    rng = inputs.generator("broadcast", shapes)
+    a, b = (inputs.full(rng, shape, 2) for shape in shapes)
+    c = product(a, b, limbs=2, engine=engine)
+    batch = np.broadcast_shapes(shapes[0][:-2], shapes[1][:-2])
+    assert c[0].shape == (*batch, 4, 2)
+    for index in np.ndindex(batch):
+        x, y = (at([np.broadcast_to(v, (*batch, *v.shape[-2:])) for v in z], index) for z in (a, b))
+        assert oracles.product_error(at(c, index), x, y, 2) <= 1
+
+
+@pytest.mark.parametrize("in_axes", [(0, None), (None, 0), (1, 2), (-1, 0)])
+def test_vmap_over_any_axis(in_axes):
+    rng = inputs.generator("vmap", in_axes)
+    a, b = inputs.full(rng, (4, 5), 2), inputs.full(rng, (5, 2), 2)
+    stacks = []
+    for x, axis in zip((a, b), in_axes):
+        stacks.append(x if axis is None else tuple(np.stack([v, 2 * v, -v], axis) for v in x))
+    mapped = jax.vmap(functools.partial(product, limbs=2, engine="fp64"), in_axes)(*stacks)
+    for i in range(3):
+        x, y = (s if axis is None else tuple(np.take(v, i, axis) for v in s) for s, axis in zip(stacks, in_axes))
+        assert oracles.product_error(at(mapped, i), x, y, 2) <= 1
+
+
+def test_nested_vmap_with_one_batched_limb():
+    """Only the low limb of B carries the axis: JAX may batch limbs apart."""
+    rng = inputs.generator("nested")
+    a, b = inputs.full(rng, (4, 5), 2), inputs.full(rng, (5, 2), 2)
+    lows = np.stack([b[1], -b[1], 0 * b[1]])
+    inner = jax.vmap(lambda high, low: product(a, (high, low), limbs=2), (None, 0))
+    c = jax.vmap(inner, (None, 0))(b[0], np.stack([lows, lows]))
+    for i, low in enumerate(lows):
+        assert oracles.product_error(at(c, np.s_[1, i]), a, (b[0], low), 2) <= 1
+
+
+def test_normwise_bits_do_not_depend_on_batch_or_neighbours():
+    rng = inputs.generator("normwise")
+    a, b = inputs.full(rng, (3, 20, 30), 2, 2.0), inputs.full(rng, (3, 30, 20), 2, 2.0)
+    run = functools.partial(product, limbs=2, accuracy="normwise")
+    whole = run(a, b)
+    for i in range(3):
+        part = run(at(a, np.s_[i, 3:9]), at(b, np.s_[i, :, 5:6]))
+        oracles.assert_bits(part, at(whole, np.s_[i, 3:9, 5:6]))
+        assert oracles.product_error(at(whole, i), at(a, i), at(b, i), 2, normwise=True) <= 1
+
+
+def test_same_bits_every_time_and_under_scan():
+    rng = inputs.generator("again")
+    a, b = inputs.full(rng, (4, 33, 40), 3), inputs.full(rng, (40, 35), 3)
+    f = functools.partial(product, limbs=3, engine="direct")
+    _, scanned = jax.lax.scan(lambda carry, x: (carry, f(x, b)), 0, a)
+    for i in range(4):
+        alone = f(at(a, i), b)
+        oracles.assert_bits(at(scanned, i), alone)
+        oracles.assert_bits(f(at(a, i), b), alone)
+
+
+# --- levels ----------------------------------------------------------------------------------------------------------
+
+
+def dots(text: str) -> int:
+    return len(re.findall(r"= f64\[[^\n]* dot\(", text))
+
+
+@pytest.mark.parametrize("mapped", [False, True])
+def test_the_level_is_a_branch_and_never_a_select(mapped):
+    """One conditional holds every product: orders of one level are all that runs, under vmap too."""
+    limbs, k = 2, 40
+    f = functools.partial(matmul_limbs, limbs=limbs, engine="fp64")
+    lead = (3,) if mapped else ()
+    shapes = [jax.ShapeDtypeStruct((*lead, *s), jnp.float64) for s in ((40, k), (k, 40))]
+    jitted = jax.jit(jax.vmap(f) if mapped else f)
+    text = jitted.lower((shapes[0],) * limbs, (shapes[1],) * limbs).compile().as_text()
+    computations = re.split(r"\n(?=%|ENTRY)", text)
+    branches = re.search(r"conditional\([^\n]*branch_computations=\{([^}]*)\}", text)
+    assert branches, "the levels are not branches of one conditional"
+    names = [name.strip().lstrip("%") for name in branches[1].split(",")]
+    counts = [_matmul.plan(limbs, k, guard).count for guard in _matmul.GUARD_LEVELS]
+    assert len(names) == len(set(counts))
+    entry = next(c for c in computations if c.startswith("ENTRY"))
+    assert dots(entry) == 0, "a product runs outside the chosen level"
+
+
+def test_levels_rise_with_the_spread():
+    """ESC of the data decides: ordinary data stay at the base level, wide data leave it, both inside the contract."""
+    rng = inputs.generator("levels")
+    plans = [_matmul.plan(2, 64, guard) for guard in _matmul.GUARD_LEVELS]
+    found = []
+    for spread in (0.0, 4.0, 12.0):
+        a, b = inputs.full(rng, (64, 64), 2, spread), inputs.full(rng, (64, 64), 2, spread)
+        exponents = [np.frexp(x[0])[1].astype(int) for x in (a, b)]
+        span = (exponents[0][:, :, None] + exponents[1][None]).max(axis=1)
+        needed = exponents[0].max(1)[:, None] + exponents[1].max(0)[None] - span
+        found.append(int(_matmul._level(jnp.asarray(needed, jnp.int32), plans)))
+    assert found[0] == 0 and found == sorted(found) and found[-1] == 2
+
+
+def test_plan_obligations():
+    """Digits sum exactly, and the guard is what the slices leave: checked in integers for every L and many k."""
+    for limbs in range(1, 17):
+        for k in (1, 2, 3, 17, 64, 1000, 4096, 2**17, 2**20 + 1):
+            for guard in (0, *_matmul.GUARD_LEVELS):
+                p = _matmul.plan(limbs, k, guard)
+                assert p.guard >= guard
+                assert k * p.count * 4 ** (p.width - 1) <= 2**53
+                # (count + 3) 2^(guard + 2 - width count) <= 2^(-53 limbs)
+                assert (p.count + 3) * 2 ** (p.guard + 2 + 53 * limbs) <= 2 ** (p.width * p.count)
+    # 21, 78, 276, 1176 products at k = 4096
+    assert [_matmul.plan(limbs, 4096, 4).count for limbs in (2, 4, 8, 16)] == [6, 12, 23, 48]
+
+
+# --- derivatives -----------------------------------------------------------------------------------------------------
+
+
+def test_jvp_and_vjp_keep_all_digits():
+    rng = inputs.generator("derivatives")
+    limbs = 3
+    a, da = (inputs.full(rng, (4, 6), limbs) for _ in range(2))
+    b, db = (inputs.full(rng, (6, 5), limbs) for _ in range(2))
+    ct, d, dd = (inputs.full(rng, (4, 5), limbs) for _ in range(3))
+    f = functools.partial(product, limbs=limbs)
+    _, tangent = jax.jvp(f, (a, b, d), (da, db, dd))
+    left = tuple(np.concatenate(pair, axis=1) for pair in zip(da, a))  # dA B + A dB = [dA A] [B; dB]
+    right = tuple(np.concatenate(pair) for pair in zip(b, db))
+    assert oracles.product_error(tangent, left, right, limbs, addend=dd) <= 1
+    _, pullback = jax.vjp(f, a, b, d)
+    ga, gb, gd = pullback(tuple(map(jnp.asarray, ct)))
+    assert oracles.product_error(ga, ct, tuple(v.T for v in b), limbs) <= 1
+    assert oracles.product_error(gb, tuple(v.T for v in a), ct, limbs) <= 1
+    oracles.assert_bits(gd, ct)
+
+
+def test_second_derivative_and_grad_of_a_batch():
+    rng = inputs.generator("second")
+    a, b = inputs.full(rng, (2, 3, 3), 2), inputs.full(rng, (3, 3), 2)
+
+    def f(y):
+        return product(a, y, limbs=2)
+
+    def g(y):
+        return jax.vjp(f, y)[1](f(y))[0]  # A^T A y
+
+    _, tangent = jax.jvp(g, (b,), (b,))
+    a0, a1 = at(a, 0), at(a, 1)
+    gram = oracles.product_fractions(tuple(v.T for v in a0), a0) + oracles.product_fractions(tuple(v.T for v in a1), a1)
+    exact = gram @ oracles.fractions(b)
+    scale = np.abs(exact) + 9
+    oracles.assert_within(tangent, exact, 2, 24, scale)
+
+
+# --- engines, errors, export, sharding -------------------------------------------------------------------------------
+
+
+def test_auto_is_a_pure_function_of_the_shapes():
+    choose = _matmul.choose_engine
+    assert choose((500, 500), (500, 500), 2, platform="cpu") == "fp64"
+    assert choose((500,), (500, 500), 2, platform="cpu") == "direct"
+    assert choose((4, 4), (4, 4), 4, platform="cuda") == "direct"
+    assert choose((4, 4), (4, 4), 4, accuracy="normwise", platform="cuda") == "fp64"
+    assert choose((500, 500), (500, 500), 2) in ENGINES
+    rng = inputs.generator("auto")
+    for shape in ((70, 70, 70), (3, 5, 2)):
+        a, b = inputs.full(rng, shape[:2], 2), inputs.full(rng, shape[1:], 2)
+        picked = choose(shape[:2], shape[1:], 2)
+        oracles.assert_bits(product(a, b, limbs=2), product(a, b, limbs=2, engine=picked))
+
+
+def test_refusals():
+    x = (jnp.ones((3, 4)), jnp.zeros((3, 4)))
+    with pytest.raises(ValueError, match=r"a has shape \(3, 4\) and b has shape \(3, 4\); the inner dimensions must"):
+        matmul_limbs(x, x, limbs=2)
+    y = tuple(v.T for v in x)
+    with pytest.raises(ValueError, match="engine is 'int9'"):
+        matmul_limbs(x, y, limbs=2, engine="int9")
+    with pytest.raises(ValueError, match="accuracy is 'perfect'"):
+        matmul_limbs(x, y, limbs=2, accuracy="perfect")
+    with pytest.raises(ValueError, match="'direct' rounds as it sums"):
+        matmul_limbs(x, y, limbs=2, engine="direct", accuracy="normwise")
+    with pytest.raises(ValueError, match="limbs is 17"):
+        matmul_limbs(x, y, limbs=17)
+    with pytest.raises(TypeError, match="float32"):
+        matmul_limbs(tuple(v.astype(jnp.float32) for v in x), y, limbs=2)
+    with jax.enable_x64(False), pytest.raises(TypeError, match="jax_enable_x64 is off"):
+        product(x, y, limbs=2)
+
+
+@pytest.mark.parametrize("platform", ["cpu", "cuda"])
+def test_export_with_symbolic_shapes(platform):
+    b, m, n = jax.export.symbolic_shape("b, m, n")
+    shapes = [jax.ShapeDtypeStruct(s, jnp.float64) for s in ((b, m, 40), (b, 40, n))]
+    f = jax.jit(functools.partial(matmul_limbs, limbs=2))
+    exported = jax.export.export(f, platforms=[platform], disabled_checks=_ffi.export_checks())(
+        (shapes[0],) * 2, (shapes[1],) * 2
+    )
+    again = jax.export.deserialize(exported.serialize())
+    assert again.platforms == (platform,)
+    if platform == "cpu":
+        rng = inputs.generator("export")
+        x, y = inputs.full(rng, (2, 5, 40), 2), inputs.full(rng, (2, 40, 3), 2)
+        assert oracles.product_error(again.call(x, y), x, y, 2) <= 1
+    (k,) = jax.export.symbolic_shape("k")
+    bad = [jax.ShapeDtypeStruct(s, jnp.float64) for s in ((4, k), (k, 4))]
+    with pytest.raises(ValueError, match="contracted dimension k is symbolic"):
+        jax.export.export(f, disabled_checks=_ffi.export_checks())((bad[0],) * 2, (bad[1],) * 2)
+
+
+def test_shard_map_unchanged():
+    from jax.sharding import PartitionSpec as P
+
+    mesh = jax.make_mesh((4,), ("x",))
+    rng = inputs.generator("shard")
+    a, b = inputs.full(rng, (8, 40), 2), inputs.full(rng, (40, 36), 2)
+    ct = inputs.full(rng, (8, 36), 2)
+    f = functools.partial(product, limbs=2, engine="fp64")
+    sharded = jax.shard_map(f, mesh=mesh, in_specs=(P("x"), P()), out_specs=P("x"))
+    assert oracles.product_error(jax.jit(sharded)(a, b), a, b, 2) <= 1
+
+    def gradient(x, y, z):
+        return jax.vjp(f, x, y)[1](z)[0]
+
+    g = jax.shard_map(gradient, mesh=mesh, in_specs=(P("x"), P(), P("x")), out_specs=P("x"))(a, b, ct)
+    assert oracles.product_error(g, ct, tuple(v.T for v in b), 2) <= 1
