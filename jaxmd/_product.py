@@ -55,7 +55,8 @@ def _sliced_matmul_shape_rule(a: Any, b: Any) -> Any:
         )
     if a.shape[:-2] != b.shape[:-2]:
         raise ValueError(
-            f"jaxmd.sliced_matmul: slices have shapes {a.shape} and {b.shape}; slice count and batch axes must be equal."
+            f"jaxmd.sliced_matmul: slices have shapes {a.shape} and {b.shape}; "
+            "the slice count and batch axes must be equal."
         )
     if a.shape[-1] != b.shape[-2]:
         raise ValueError(

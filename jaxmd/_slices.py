@@ -4,15 +4,15 @@
     exponent   e      [..., m]       |a_il| < 2^e for every l, e as small as the digits allow
     digits     X_s    [S, ..., m, k] float64 integers,  a_il = 2^e sum_s X_s 2^(-width (s + 1))  (+ rounding)
 
-One exponent per row of A (column of B) puts all entries of a row on one grid, so signs, gaps and zero limbs disappear in
-the integer sum_s X_s 2^(width (S - 1 - s)).  Bits are read from the IEEE words: XLA on the CPU flushes subnormals.
+One exponent per row of A (column of B) puts all entries of a row on one grid, so signs, gaps and zero limbs disappear
+in the integer sum_s X_s 2^(width (S - 1 - s)).  Bits are read from the IEEE words: XLA on the CPU flushes subnormals.
 
 Layout of the product, equation (4) of the seed: block_row(a) = [A_0 A_1 ... A_{S-1}], block_toeplitz(b) is block upper
 triangular with B_{j-i} in block (i, j), and their product holds the orders C_g = sum_{i+j=g} A_i B_j side by side.
 
-Source: J. Verschelde et al., "Multiple Double Arithmetic on NVIDIA Tensor Cores", sections 2 and 3; K. Ozaki, T. Ogita,
-S. Oishi, S. M. Rump, "Error-free transformations of matrix multiplication", Numer. Algorithms 59 (2012).  Ours differs by
-the shared exponents (the seed quarters each entry by its own) and by balanced digits, which need no grouping by sign.
+Source: "Multiple Double Arithmetic on NVIDIA Tensor Cores" (the seed), sections 2 and 3; K. Ozaki, T. Ogita, S. Oishi,
+S. M. Rump, "Error-free transformations of matrix multiplication", Numer. Algorithms 59 (2012).  Ours differs by the
+shared exponents (the seed quarters each entry by its own) and by balanced digits, which need no grouping by sign.
 """
 
 from __future__ import annotations
