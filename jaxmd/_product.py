@@ -82,7 +82,8 @@ def _sliced_matmul_dots(a: jax.Array, b: jax.Array) -> jax.Array:
         )
         for g in range(count)
     ]
-    return jnp.stack(orders)
+    stacked = jnp.stack(orders)
+    return jnp.where(stacked == 0, 0.0, stacked)  # a sum of 0 · negative is −0 in a dot, +0 in the kernel
 
 
 _sliced_matmul_kernel = _ffi.lowering("jaxmd_sliced_matmul")
