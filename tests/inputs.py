@@ -9,7 +9,6 @@ from collections.abc import Callable
 from fractions import Fraction
 
 import numpy as np
-
 from oracles import from_fractions
 
 Limbs = tuple[np.ndarray, ...]
