@@ -2,10 +2,11 @@
 
     x = (x0, x1, ..., x[L-1])    float64 arrays of one shape, leading limb first; the value is their sum
 
-Any operand may have any number of limbs, and need not be normalized; results are (no overlap, leading limb = the value
-rounded to double). Below, u = 2^-53 and L = `limbs`, the limb count of the result. Inf and nan sit in the leading limb
-with +0 in the others, −0 is (−0, +0, ...), and results follow IEEE 754 in every combination; a result too large for a
-double is inf. `add` and `mul` commute bit for bit; CPU and GPU give the same bits.
+Operands may have different numbers of limbs, 1 to 16 each, and need not be normalized; results are canonical: each
+limb is the rest rounded to double, ties to even. Below, u = 2^-53 and L = `limbs`, the limb count of the result. Inf
+and nan sit in the leading limb with +0 in the others, −0 is (−0, +0, ...), and results follow IEEE 754 in every
+combination; a result too large for a double is inf. `add` and `mul` commute bit for bit; CPU and GPU give the same
+bits.
 
 Tangents and cotangents are multiple doubles too, so derivatives are as accurate as values, with one exception: where a
 value is used twice, JAX adds the two cotangents limb by limb, which is accurate to a double only. `copies` is the
@@ -92,7 +93,8 @@ def add(x: Number, y: Number, limbs: int) -> Number:
     Args:
         x, y: tuples of arrays [...], of any limb counts.
     Accuracy:
-        |error| ≤ 2 u^L·|x + y|, whatever cancels.
+        Correctly rounded, whatever cancels: x1 = RN(x + y), x2 = RN(x + y − x1), ...; |error| ≤ u^L·|x + y|. No loss
+        to underflow.
     Raises:
         ValueError: shapes differ (use `broadcast_to` first). TypeError: a limb is not float64, or x64 is off.
     """
@@ -134,7 +136,7 @@ def mul(x: Number, y: Number, limbs: int) -> Number:
     Args:
         x, y: tuples of arrays [...], of any limb counts.
     Accuracy:
-        |error| ≤ 2 u^L·|x·y|.
+        |error| ≤ 1.01 u^L·|x·y|.
     Raises:
         ValueError: shapes differ (use `broadcast_to` first). TypeError: a limb is not float64, or x64 is off.
     """
@@ -169,7 +171,7 @@ def div(x: Number, y: Number, limbs: int) -> Number:
     Args:
         x, y: tuples of arrays [...], of any limb counts.
     Accuracy:
-        |error| ≤ 2 u^L·|x / y|.
+        |error| ≤ 1.01 u^L·|x / y|.
     Raises:
         ValueError: shapes differ (use `broadcast_to` first). TypeError: a limb is not float64, or x64 is off.
     """
@@ -204,7 +206,7 @@ def sqrt(x: Number, limbs: int) -> Number:
     """√x in `limbs` limbs; nan for x < 0, −0 for −0.
 
     Accuracy:
-        |error| ≤ 2 u^L·√x.
+        |error| ≤ 1.01 u^L·√x.
     """
     return bind(sqrt_p, [x], limbs)[0]
 

@@ -18,6 +18,7 @@ reverse mode JAX adds the cotangents of a value that is used several times limb 
 
 import functools
 import math
+import operator
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -66,7 +67,7 @@ def value_and_grad(
     def both(*args: Any, **kwargs: Any) -> tuple[Any, Any]:
         _ffi.require_x64("jaxmd.grad")
         selected, call = _select("jaxmd.grad", f, argnums, args, kwargs)
-        value, pullback, *aux = jax.vjp(call, *selected, has_aux=has_aux)
+        value, pullback, *aux = _vjp(call, *selected, has_aux=has_aux)
         if not isinstance(value, MultiDouble | jax.Array) or value.shape != () or _dtype(value) != jnp.float64:
             raise TypeError(
                 f"jaxmd.grad: the function returned {_describe(value)}; a scalar MultiDouble was wanted "
@@ -92,7 +93,7 @@ def vjp(f: Callable[..., Any], *primals: Any, has_aux: bool = False) -> tuple[An
         As in `grad`.
     """
     _ffi.require_x64("jaxmd.vjp")
-    value, pull, *aux = jax.vjp(f, *primals, has_aux=has_aux)
+    value, pull, *aux = _vjp(f, *primals, has_aux=has_aux)
 
     def pullback(cotangent: Any) -> Any:
         fitted = jax.tree.map(_fit, value, cotangent, is_leaf=_is_value)
@@ -129,7 +130,7 @@ def jacfwd(f: Callable[..., Any], argnums: int | Sequence[int] = 0) -> Callable[
             parts = []
             for part, leaf in zip(_split(column, leaves), leaves, strict=True):
                 shape = part.shape[1:] + leaf.shape
-                parts.append(_each(lambda limb, shape=shape: jnp.moveaxis(limb, 0, -1).reshape(shape), part))
+                parts.append(_each(functools.partial(_entries_last, shape=shape), part))
             return _one_or_all(argnums, jax.tree.unflatten(structure, parts))
 
         return jax.tree.map(blocks, _normalized(columns), is_leaf=_is_value)
@@ -172,6 +173,9 @@ def hessian(f: Callable[..., Any], argnums: int | Sequence[int] = 0) -> Callable
         As in `grad`: a join in the gradient is a join here.
     """
     return jacfwd(jacrev(f, argnums), argnums)
+
+
+_vjp: Callable[..., Any] = jax.vjp  # its overloads do not know a has_aux that is a variable
 
 
 def _is_value(x: Any) -> bool:
@@ -241,9 +245,14 @@ def _split(column: Any, leaves: Sequence[Any]) -> list[Any]:
     out, start = [], 0
     for leaf in leaves:
         stop = start + math.prod(leaf.shape)
-        out.append(_each(lambda limb, start=start, stop=stop: limb[start:stop], column))
+        out.append(_each(operator.itemgetter(slice(start, stop)), column))
         start = stop
     return out
+
+
+def _entries_last(limb: Any, shape: tuple[int, ...]) -> Any:
+    """From [entries of the argument, value] to the derivative [value, argument]."""
+    return jnp.moveaxis(limb, 0, -1).reshape(shape)
 
 
 def _rows(column: Any, *, start: int, leaf: Any) -> Any:

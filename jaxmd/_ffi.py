@@ -63,10 +63,13 @@ def has_cuda() -> bool:
     return _load("CUDA") is not None
 
 
-def cpu_features() -> tuple[str, ...]:
-    """The instruction sets that the CPU handlers found here, widest first; the first is the path taken."""
+def cpu_features() -> Mapping[str, Any]:
+    """What the CPU handlers found: `isa`, the path they take (avx512, avx2, portable), and the processor's abilities.
+
+    Empty where the CPU module is missing.
+    """
     module = _load("cpu")
-    return () if module is None else tuple(module.cpu_features())
+    return {} if module is None else module.features()
 
 
 def require_x64(who: str) -> None:

@@ -17,7 +17,7 @@ from jax import lax
 from jax.sharding import NamedSharding, PartitionSpec
 
 from jaxmd import _ffi
-from jaxmd._primitive import Number, Numbers, bind, define, in_jax, like_operands, same_shape, shape_of
+from jaxmd._primitive import MAX_LIMBS, Number, Numbers, bind, define, in_jax, like_operands, same_shape, shape_of
 
 _MAX_TERMS = 128  # doubles that one call of the renormalize handler takes
 
@@ -79,7 +79,7 @@ def _add_many_transpose(cotangents: Numbers, numbers: Numbers, *, limbs: int) ->
 
 add_many_p = define(
     "add_many",
-    shape_rule=like_operands("add_many"),
+    shape_rule=like_operands("add_many", max_limbs=_MAX_TERMS),
     lowering=_ffi.lowering("jaxmd_renormalize"),
     jvp=_add_many_jvp,
     transpose=_add_many_transpose,
@@ -97,7 +97,8 @@ def add_many(numbers: Numbers, limbs: int) -> Number:
         A tuple of `limbs` arrays [...].
     Accuracy:
         Up to 128 limbs in all: correctly rounded, r1 = RN(sum), r2 = RN(sum − r1), ..., so |error| ≤ u^L·|sum|.
-        Beyond, partial sums are kept in L + 1 limbs: |error| ≤ u^L·|sum| + log2(n)·u^(L+1)·Σ|x_i| for n numbers.
+        Beyond, partial sums are kept in K = min(L + 1, 16) limbs: |error| ≤ u^L·|sum| + log2(n)·u^K·Σ|x_i| for n
+        numbers.
     Raises:
         ValueError: limbs of different shapes. TypeError: a limb that is not float64, or x64 is off.
     """
@@ -295,7 +296,7 @@ def _reduce_sum_impl(*x: Any, counts: tuple[int, ...], limbs: int, axes: tuple[i
         while length * len(terms) > _MAX_TERMS:
             group = max(2, _MAX_TERMS // len(terms))
             length = -(-length // group)
-            terms = _sum_leading(terms, group, length, limbs + 1)
+            terms = _sum_leading(terms, group, length, min(limbs + 1, MAX_LIMBS))
         numbers = [tuple(limb[i] for limb in terms) for i in range(length)]
         total = add_many(numbers, limbs)
     out = tuple(1 if axis in axes else size for axis, size in enumerate(shape))
@@ -338,14 +339,15 @@ reduce_sum_p = define(
 def reduce_sum(x: Number, axes: tuple[int, ...], limbs: int, *, keepdims: bool = False) -> Number:
     """The sum along `axes` (non-negative, distinct), in `limbs` limbs; its transpose is `broadcast_to`.
 
-    A tree: up to 128 limbs are added and rounded at once; partial sums carry one limb more than the result. The order
-    depends on the length alone, so the same input gives the same bits on every device. An empty sum is +0.
+    A tree: up to 128 limbs are added and rounded at once; partial sums carry one limb more than the result (16 at
+    most). The order depends on the length alone: the same input gives the same bits on every device.
+    An empty sum is +0.
 
     Args:
         x: tuple of arrays.
         keepdims: keep the summed axes with length 1.
     Accuracy:
-        |error| ≤ u^L·|sum| + log2(n)·u^(L+1)·Σ|x_i| for n terms.
+        |error| ≤ u^L·|sum| + log2(n)·u^K·Σ|x_i| for n terms, K = min(L + 1, 16); up to 128/L terms u^L·|sum|.
     Limits:
         A partial sum beyond the range makes the sum inf.
     """

@@ -21,6 +21,8 @@ from jax.interpreters import ad, batching, mlir
 
 from jaxmd import _ffi
 
+MAX_LIMBS = 16  # of a result, and of an operand unless it is only added up
+
 Number = tuple[Any, ...]
 Numbers = Sequence[Number]
 
@@ -66,18 +68,26 @@ def in_jax(function: Callable[..., Any]) -> dict[str | None, Callable[..., Any]]
 def bind(primitive: Primitive, numbers: Numbers, limbs: int, **params: Any) -> Numbers:
     """Applies a primitive to numbers; returns its result numbers."""
     _ffi.require_x64(f"jaxmd.{primitive.name}")
-    if limbs < 1:
-        raise ValueError(f"jaxmd.{primitive.name}: limbs is {limbs}; at least 1 is needed.")
+    if not 1 <= limbs <= MAX_LIMBS:
+        raise ValueError(f"jaxmd.{primitive.name}: limbs is {limbs}; 1 to {MAX_LIMBS} were wanted.")
     counts = tuple(len(number) for number in numbers)
     flat = _ffi.unify([limb for number in numbers for limb in number])
     return _groups(primitive.bind(*flat, counts=counts, limbs=limbs, **params), limbs)
 
 
-def same_shape(name: str, avals: Sequence[Any], counts: Sequence[int], dtypes: Sequence[Any] | None = None) -> Any:
-    """Checks that all limbs have one shape and their dtypes (float64 unless told); returns the aval of a result limb.
+def same_shape(
+    name: str,
+    avals: Sequence[Any],
+    counts: Sequence[int],
+    dtypes: Sequence[Any] | None = None,
+    max_limbs: int = MAX_LIMBS,
+) -> Any:
+    """Checks limb counts, shapes, which must be one, and dtypes (float64 unless told); returns a result limb's aval.
 
     The result keeps sharding and manual mesh axes of the operands; under explicit sharding, of the first one sharded.
     """
+    if max(counts) > max_limbs:
+        raise ValueError(f"jaxmd.{name}: an operand has {max(counts)} limbs; 1 to {max_limbs} were wanted.")
     for index, aval in enumerate(avals):
         number, limb = _position(index, counts)
         wanted = jnp.float64 if dtypes is None else dtypes[number]
@@ -93,11 +103,13 @@ def same_shape(name: str, avals: Sequence[Any], counts: Sequence[int], dtypes: S
     return next(sharded, avals[0]).update(dtype=jnp.dtype(jnp.float64), weak_type=False)
 
 
-def like_operands(name: str, dtypes: Sequence[Any] | None = None) -> Callable[..., list[Any]]:
+def like_operands(
+    name: str, dtypes: Sequence[Any] | None = None, max_limbs: int = MAX_LIMBS
+) -> Callable[..., list[Any]]:
     """The shape rule of an elementwise primitive: one number, of the operands' shape."""
 
     def rule(*avals: Any, counts: tuple[int, ...], limbs: int) -> list[Any]:
-        return [same_shape(name, avals, counts, dtypes)] * limbs
+        return [same_shape(name, avals, counts, dtypes, max_limbs)] * limbs
 
     return rule
 
