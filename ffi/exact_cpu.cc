@@ -23,6 +23,16 @@ using namespace scalar;
 constexpr const char* kName = "jaxmd_exact_matmul";
 constexpr int64_t kRows = 32, kColumns = 64;
 
+bool any_set(const int8_t* flag, int64_t count) {
+  uint64_t seen = 0, word;
+  for (; count >= 8; count -= 8, flag += 8) {
+    std::memcpy(&word, flag, 8);
+    seen |= word;
+  }
+  for (; count > 0; --count, ++flag) seen |= static_cast<uint8_t>(*flag);
+  return seen != 0;
+}
+
 // One task's fixed-point number and packed column.
 class ExactTask {
  public:
@@ -35,6 +45,7 @@ class ExactTask {
     for (int64_t r = 0; r < rows; ++r) {
       const int8_t* flag = job_.flag + (batch * s.m + row + r) * s.n + column;
       flagged[r] = 0;
+      if (!any_set(flag, columns)) continue;
       for (int64_t j = 0; j < columns; ++j) flagged[r] |= static_cast<uint64_t>(flag[j] != 0) << j;
       any |= flagged[r];
     }

@@ -123,9 +123,9 @@ inline xla::ffi::Error operand(const xla::ffi::RemainingArgs& args, int64_t inde
 }
 
 // Leaves the handler with the error, if there is one.
-#define JAXMD_CHECK(expression)                                         \
-  do {                                                                  \
-    if (xla::ffi::Error e = (expression); e.failure()) return e;        \
+#define JAXMD_CHECK(expression)                                                          \
+  do {                                                                                   \
+    if (xla::ffi::Error error_ = (expression); error_.failure()) return error_;          \
   } while (false)
 
 }  // namespace jaxmd

@@ -172,3 +172,37 @@ def test_exact_matmul_names_what_does_not_fit():
         exact_matmul("cpu", (np.ones((2, 4)),), (np.ones((5, 3)),), flag, c)
     with pytest.raises(Exception, match="flag has shape"):
         exact_matmul("cpu", (np.ones((2, 4)),), (np.ones((4, 3)),), np.ones((3, 2), np.int8), c)
+
+
+# exponent_span
+
+
+def exponent_span(platform, e, f):
+    shape = (*e.shape[:-1], f.shape[-1])
+    return call(platform, "jaxmd_exponent_span", [(shape, np.int16)], e, f)[0]
+
+
+@pytest.mark.parametrize("platform", PLATFORMS)
+@pytest.mark.parametrize(
+    "m, k, n",
+    [(1, 1, 1), (4, 7, 32), (5, 3, 33), (127, 9, 129), (128, 31, 128), (129, 33, 127), (3, 600, 260), (130, 257, 5)],
+)
+def test_exponent_span_is_the_max_plus_product(platform, m, k, n):
+    rng = inputs.generator("span", m, k, n)
+    e, f = (rng.integers(-16000, 16001, shape).astype(np.int16) for shape in [(m, k), (k, n)])
+    e[rng.random(e.shape) < 0.3] = -16000
+    exact = np.max(e.astype(np.int64)[:, :, None] + f.astype(np.int64)[None], axis=1)
+    np.testing.assert_array_equal(exponent_span(platform, e, f), exact)
+
+
+@pytest.mark.parametrize("platform", PLATFORMS)
+def test_exponent_span_keeps_the_least_sum_and_takes_batches(platform):
+    low = np.full((2, 3, 5), -16384, np.int16)
+    got = exponent_span(platform, low, np.swapaxes(low, 1, 2))
+    np.testing.assert_array_equal(got, np.full((2, 3, 3), -32768))
+    rng = inputs.generator("span batch")
+    e, f = rng.integers(-99, 99, (2, 3, 6, 4)).astype(np.int16), rng.integers(-99, 99, (2, 3, 4, 9)).astype(np.int16)
+    np.testing.assert_array_equal(exponent_span(platform, e, f), np.max(e[..., None] + f[..., None, :, :], axis=-2))
+    for shape_e, shape_f in [((2, 3, 0), (2, 0, 4)), ((0, 3), (3, 4)), ((0, 2, 3), (0, 3, 4)), ((4, 3), (3, 0))]:
+        got = exponent_span(platform, np.zeros(shape_e, np.int16), np.zeros(shape_f, np.int16))
+        np.testing.assert_array_equal(got, np.full((*shape_e[:-1], shape_f[-1]), -32000))
