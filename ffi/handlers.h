@@ -10,7 +10,9 @@
   X(renormalize)              \
   X(scale)                    \
   X(two_sum)                  \
-  X(two_prod)
+  X(two_prod)                 \
+  X(exact_matmul)             \
+  X(exponent_span)
 
 #define JAXMD_CUDA_HANDLERS(X) \
   X(add)                       \
@@ -20,4 +22,6 @@
   X(renormalize)               \
   X(scale)                     \
   X(two_sum)                   \
-  X(two_prod)
+  X(two_prod)                  \
+  X(exact_matmul)              \
+  X(exponent_span)

@@ -3,7 +3,7 @@
 // Shapes: E s16 [.., m, k], F s16 [.., k, n], g s16 [.., m, n].
 // Tiling: a block of 128 threads makes g [128, 128]; a thread 8 rows by 8 pairs of columns, a pair of int16 in a
 //   register. E is staged transposed with each value in both halves of a word, sE [l 16][row 128], F as it is,
-//   sF [l 16][column pair 64], two stages, the next tile in registers while this one is used. A warp covers 4 × 8
+//   sF [l 16][column pair 64], two stages, the next tile in registers while this one is used. A warp covers 8 × 4
 //   threads, so that its 16-byte loads are broadcasts or consecutive.
 // Exact: integers.
 // Cost: one VIADDMNMX.S16x2 (DPX, sm_90; three instructions before) for two max-adds, 64 of them for four 16-byte loads
@@ -76,9 +76,8 @@ struct Fetch {
 __global__ void __launch_bounds__(kThreads) exponent_span_kernel(const SpanTask first, int64_t batch) {
   __shared__ Stage stage[2];
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
-  // warps 2 × 2 of 32 rows... of threads 4 × 8: thread rows 8 apart in two quads, column pairs in two quads
-  const int thread_row = (warp / 2) * 8 + lane / 4, thread_column = (warp % 2) * 4 + lane % 4;  // of 16 × 8
-  const int r0 = thread_row * 4, c0 = thread_column * 4;  // rows r0 + 64·h + 0…3, pairs c0 + 32·h + 0…3
+  const int thread_row = (warp / 2) * 8 + lane / 4, thread_column = (warp % 2) * 4 + lane % 4;  // of [16, 8]
+  const int r0 = thread_row * 4, c0 = thread_column * 4;  // rows r0 + 64h + 0…3, pairs c0 + 32h + 0…3, h = 0, 1
   for (int64_t b = blockIdx.z; b < batch; b += gridDim.z) {
     const SpanTask task{first.e + b * first.m * first.k, first.f + b * first.k * first.n, first.g + b * first.m * first.n,
                         first.m, first.k, first.n};

@@ -1,18 +1,15 @@
 """The compiled handlers under the matrix product, called through the FFI: exact_matmul, exponent_span, direct_matmul.
 
-`exact_matmul` is compared bit for bit with integers, `exponent_span` with integers, `direct_matmul` with the bound of its
-kernel header, |C − AB| ≤ k·2^-53L·|A||B|/2 + 2^-53L·|C|/2, which is half a unit of `oracles.product_error`.
+`exact_matmul` is compared bit for bit with integers, `exponent_span` with integers, `direct_matmul` with the bound of
+its kernel header, |C − AB| ≤ k·2^-53L·|A||B|/2 + 2^-53L·|C|/2, half a unit of `oracles.product_error`.
 """
 
-import zlib
-from fractions import Fraction
-
+import inputs
 import jax
 import numpy as np
+import oracles
 import pytest
 
-import inputs
-import oracles
 from jaxmd import _ffi
 
 PLATFORMS = ["cpu", pytest.param("gpu", marks=pytest.mark.gpu)]
@@ -66,7 +63,9 @@ def check_exact(platform, a, b, limbs, label):
 @pytest.mark.parametrize("kind", [*inputs.KINDS, *inputs.EXTREME])
 def test_exact_matmul_is_the_canonical_rounding(platform, kind):
     make = inputs.KINDS.get(kind) or inputs.EXTREME[kind]
-    for (na, nb, limbs), (m, k, n) in zip([(1, 1, 1), (2, 2, 2), (4, 3, 5), (8, 8, 16)], [(3, 5, 4), (5, 1, 2), (2, 40, 3)] * 2):
+    for (na, nb, limbs), (m, k, n) in zip(
+        [(1, 1, 1), (2, 2, 2), (4, 3, 5), (8, 8, 16)], [(3, 5, 4), (5, 1, 2), (2, 40, 3)] * 2
+    ):
         rng = inputs.generator("exact", kind, na)
         check_exact(platform, make(rng, (m, k), na), make(rng, (k, n), nb), limbs, f"{kind} {na} {nb} {limbs}")
 
@@ -139,7 +138,18 @@ def test_exact_matmul_with_batch_axes_and_empty_axes(platform):
 def test_exact_matmul_follows_ieee_rules(platform):
     inf, nan = np.inf, np.nan
     # entries of two limbs; a finite entry that is zero as a sum, and entries whose limbs disagree
-    entries = [(inf, 0.0), (-inf, 1.0), (nan, 0.0), (inf, -inf), (1.0, inf), (0.0, -0.0), (1.0, -1.0), (2.0, 0.5), (-3.0, 1.0), (1e308, 1e308)]
+    entries = [
+        (inf, 0.0),
+        (-inf, 1.0),
+        (nan, 0.0),
+        (inf, -inf),
+        (1.0, inf),
+        (0.0, -0.0),
+        (1.0, -1.0),
+        (2.0, 0.5),
+        (-3.0, 1.0),
+        (1e308, 1e308),
+    ]
     x = np.array(entries)
     m = len(entries)
     one = tuple(np.stack([x[:, i], np.zeros(m)], axis=1) for i in range(2))  # a_i·b_j + 0·0
