@@ -131,9 +131,10 @@ def _flatten(who: str, x: Any) -> tuple[tuple[int, ...], list[Any]]:
         return x.shape, list(x.flat)
     if _is_array(x) or not _holds_entries(type(x)):
         return (), [x]
-    if hasattr(x, "__array__"):
+    if hasattr(x, "__array__") and (hasattr(x, "dtype") or not hasattr(x, "tolist")):
         return _flatten(who, np.asarray(x))
-    entries = x.tolist() if hasattr(x, "tolist") else list(x)  # matrices of mpmath and flint have it, array.array too
+    # Matrices of mpmath and flint have tolist; mpmath's __array__ rounds to its working precision.
+    entries = x.tolist() if hasattr(x, "tolist") else list(x)
     if not any(map(_holds_entries, set(map(type, entries)))):
         return (len(entries),), entries
     parts = [_flatten(who, entry) for entry in entries]
@@ -271,7 +272,7 @@ def to_strings(x: Any, digits: int | None = None) -> Any:
 
     Returns: numpy object array [...] of str; the str itself for a value without axes.
     Accuracy: None: exact round trip; n: the error is at most half a unit of the n-th digit.
-    Limits: limbs that are not normalized and whose sum needs more limbs than they are: the sum is rounded to as many first.
+    Limits: a sum of limbs that are not normalized, if it needs more limbs, is rounded to as many as they are first.
     Raises: ValueError for digits below 1.
     """
     if digits is not None and digits < 1:
