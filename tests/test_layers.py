@@ -11,12 +11,11 @@ PACKAGE = ROOT / "jaxmd"
 
 LAYERS = [
     ["_ffi", "_decimal"],
-    ["_slices"],
-    ["_primitive", "_linear", "_arith"],
+    ["_primitive", "_linear", "_arith", "_slices"],
     ["_product", "_matmul"],
     [
         *["_operands", "_order", "_elementwise", "_indexing", "_format", "_array", "_convert"],
-        *["_functions", "_finfo", "_reductions", "_contractions", "random"],
+        *["_layout", "_functions", "_finfo", "_reductions", "_contractions", "random"],
     ],
     ["_autodiff"],
     ["__init__", "__main__"],
