@@ -20,8 +20,9 @@ JAXMD_INLINE double power_of_two(int e) { return from_bits(static_cast<uint64_t>
 
 template <class V>
 JAXMD_INLINE MaskOf<V> within_reach(V x, int limbs) {
-  const V a = abs(x), low = broadcast<V>(power_of_two(-reach(limbs))), high = broadcast<V>(power_of_two(reach(limbs)));
-  return (less_equal(low, a) & less_equal(a, high)) | equal(a, broadcast<V>(0.0));
+  const V a = abs(x), zero = broadcast<V>(0.0), far = broadcast<V>(power_of_two(reach(limbs)));
+  const V near = broadcast<V>(power_of_two(-reach(limbs)));
+  return less_equal(a, far) & (less_equal(near, a) | equal(a, zero));
 }
 
 // x := canonical limbs of the same value, as many; answers the lanes where that is certain. A zero keeps the sign of its
@@ -86,8 +87,10 @@ JAXMD_NOINLINE void add_careful(const double* x, int nx, const double* y, int ny
 
 template <int K, class V>
 JAXMD_INLINE void mul_core(const V* a, int na, const V* b, int nb, int limbs, V* acc) {
-  each<(K == 0 ? 0 : K + 1)>(limbs + 1, [&](int i) JAXMD_LAMBDA { acc[i] = broadcast<V>(0.0); });
-  muladd<(K == 0 ? 0 : K + 1)>(acc, limbs, a, na, b, nb);
+  constexpr int N = K == 0 ? 0 : K + 1;
+  each<N>(limbs + 1, [&](int i) JAXMD_LAMBDA { acc[i] = broadcast<V>(0.0); });
+  two_prod(a[0], b[0], acc[0], acc[1]);
+  muladd_orders<N>(1, acc, limbs, a, na, b, nb);
 }
 
 template <int K, class V>

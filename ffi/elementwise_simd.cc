@@ -39,6 +39,12 @@ JAXMD_INLINE void for_packs(int64_t begin, int64_t end, Step step, Repair repair
   }
 }
 
+// Packs get unrolled code; the few elements after the last pack share the loops, which compile faster.
+template <class V>
+constexpr int constant_for(int limbs) {
+  return Value<V>::lanes == Value<Pack>::lanes ? limbs : 0;
+}
+
 struct Add {
   template <int K, class V>
   static JAXMD_INLINE MaskOf<V> fast(V* x, int nx, V* y, int ny, int limbs, V* r) {
@@ -73,7 +79,7 @@ void binary_kernel(Limbs px, int nx, Limbs py, int ny, LimbsOut pr, int limbs, i
         V x[size], y[size], r[size];
         load(x, px, nx, at);
         load(y, py, ny, at);
-        const MaskOf<V> ok = Op::template fast<K, V>(x, nx, y, ny, limbs, r);
+        const MaskOf<V> ok = Op::template fast<constant_for<V>(K), V>(x, nx, y, ny, limbs, r);
         store(pr, r, limbs, at);
         return ok;
       },
@@ -108,7 +114,7 @@ void sqrt_kernel(Limbs px, int n, LimbsOut pr, int limbs, int64_t begin, int64_t
         using V = decltype(lanes);
         V x[size], r[size];
         load(x, px, n, at);
-        const MaskOf<V> ok = sqrt_fast<K>(x, n, limbs, r);
+        const MaskOf<V> ok = sqrt_fast<constant_for<V>(K)>(x, n, limbs, r);
         store(pr, r, limbs, at);
         return ok;
       },

@@ -18,6 +18,7 @@ class FixedPoint {
   JAXMD_INLINE FixedPoint() { clear(); }
 
   JAXMD_INLINE void clear() {
+    JAXMD_ROLLED
     for (int k = 0; k < kWords; ++k) words_[k] = 0;
   }
 
@@ -44,6 +45,7 @@ class FixedPoint {
   // Settles carries and sign. Call once, after the last add and before the functions below.
   JAXMD_INLINE void finish() {
     int64_t carry = 0;
+    JAXMD_ROLLED
     for (int k = 0; k < kWords; ++k) {
       const int64_t v = words_[k] + carry;
       words_[k] = v & 0xffffffffll;
@@ -106,6 +108,7 @@ class FixedPoint {
   // After finish(): sum·2^scale to `limbs` canonical limbs.
   JAXMD_INLINE void round(int limbs, int scale, double* out) {
     out[0] = next_limb(scale);
+    JAXMD_ROLLED
     for (int i = 1; i < limbs; ++i) {
       const double x = next_limb(scale);
       out[i] = x == 0 ? 0.0 : x;
@@ -150,6 +153,7 @@ class FixedPoint {
 
   JAXMD_INLINE bool any_below(int p) const {
     if (words_[p >> 5] & ((1ll << (p & 31)) - 1)) return true;
+    JAXMD_ROLLED
     for (int k = (p >> 5) - 1; k >= 0; --k) {
       if (words_[k] != 0) return true;
     }
@@ -158,6 +162,7 @@ class FixedPoint {
 
   JAXMD_INLINE void keep_below(int q) {
     const int k = q >> 5;
+    JAXMD_ROLLED
     for (int j = k + 1; j <= top_; ++j) words_[j] = 0;
     words_[k] &= (1ll << (q & 31)) - 1;
     top_ = k;
@@ -166,6 +171,7 @@ class FixedPoint {
   // Words 0 … last become 2^(32(last + 1)) minus themselves.
   JAXMD_INLINE void negate(int last) {
     int64_t carry = 1;
+    JAXMD_ROLLED
     for (int k = 0; k <= last; ++k) {
       const int64_t v = (~words_[k] & 0xffffffffll) + carry;
       words_[k] = v & 0xffffffffll;

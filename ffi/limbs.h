@@ -53,12 +53,13 @@ JAXMD_INLINE void cascade_add(V* acc, int n, int g, V t) {
   });
 }
 
-// Orders g = i + j < limbs enter with their exact errors, order `limbs` is rounded, the rest (below u^(limbs+1)) is left
-// out. The pair (i, j), (j, i) is added first, so that the result is symmetric in a and b.
+// Orders first ≤ g = i + j < limbs enter with their exact errors, order `limbs` is rounded, the rest (below u^(limbs+1))
+// is left out. The pair (i, j), (j, i) is added first, so that the result is symmetric in a and b.
 template <int N, class V>
-JAXMD_INLINE void muladd(V* acc, int limbs, const V* a, int na, const V* b, int nb) {
+JAXMD_INLINE void muladd_orders(int first, V* acc, int limbs, const V* a, int na, const V* b, int nb) {
   const int n = limbs + 1;
   each<N>(n, [&](int g) JAXMD_LAMBDA {
+    if (g < first) return;
     each<N>(g / 2 + 1, [&](int i) JAXMD_LAMBDA {
       const int j = g - i;
       if (i > j) return;
@@ -75,11 +76,15 @@ JAXMD_INLINE void muladd(V* acc, int limbs, const V* a, int na, const V* b, int 
         two_prod(a[i], b[j], p, e);
         two_prod(a[j], b[i], q, f);
         two_sum(p, q, p, q);
-        two_sum(e, f, e, f);
         cascade_add<N>(acc, n, g, p);
+        if (g + 1 == limbs) {
+          acc[limbs] = add_rn(acc[limbs], add_rn(q, add_rn(e, f)));
+          return;
+        }
+        two_sum(e, f, e, f);
         cascade_add<N>(acc, n, g + 1, q);
         cascade_add<N>(acc, n, g + 1, e);
-        cascade_add<N>(acc, n, g + 2 < n ? g + 2 : g + 1, f);
+        cascade_add<N>(acc, n, g + 2, f);
         return;
       }
       if (one) {
@@ -91,6 +96,11 @@ JAXMD_INLINE void muladd(V* acc, int limbs, const V* a, int na, const V* b, int 
       cascade_add<N>(acc, n, g + 1, e);
     });
   });
+}
+
+template <int N, class V>
+JAXMD_INLINE void muladd(V* acc, int limbs, const V* a, int na, const V* b, int nb) {
+  muladd_orders<N>(0, acc, limbs, a, na, b, nb);
 }
 
 // True where x[0..limbs) is the canonical rounding of Σ x[0..n). By monotonicity of rounding x_i = RN(x_i + rest) holds
@@ -157,6 +167,7 @@ JAXMD_NOINLINE void exact_sum(const double* x, int n, int limbs, int scale, doub
   double special = 0;
   bool finite = true, zero = true;
   FixedPoint<-1074, 1024 + 32> sum;
+  JAXMD_ROLLED
   for (int i = 0; i < n; ++i) {
     if (is_finite(x[i])) {
       sum.add(x[i]);
@@ -168,6 +179,7 @@ JAXMD_NOINLINE void exact_sum(const double* x, int n, int limbs, int scale, doub
   }
   if (!finite || zero) {
     r[0] = finite ? x[0] : one_nan(special);
+    JAXMD_ROLLED
     for (int i = 1; i < limbs; ++i) r[i] = 0;
     return;
   }
@@ -182,6 +194,7 @@ JAXMD_NOINLINE int normalized_significand(const double* x, int n, int limbs, dou
   double special = 0;
   bool finite = true, zero = true;
   FixedPoint<-1074, 1024 + 32> sum;
+  JAXMD_ROLLED
   for (int i = 0; i < n; ++i) {
     if (is_finite(x[i])) {
       sum.add(x[i]);
@@ -194,6 +207,7 @@ JAXMD_NOINLINE int normalized_significand(const double* x, int n, int limbs, dou
   sum.finish();
   if (!finite || sum.is_zero()) {
     m[0] = !finite ? one_nan(special) : zero ? x[0] : 0.0;
+    JAXMD_ROLLED
     for (int i = 1; i < limbs; ++i) m[i] = 0;
     return kSpecial;
   }

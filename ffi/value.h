@@ -21,14 +21,17 @@
 #define JAXMD_INLINE __host__ __device__ __forceinline__
 #define JAXMD_NOINLINE static __host__ __device__ __noinline__
 #define JAXMD_LAMBDA
+#define JAXMD_ROLLED _Pragma("unroll 1")  // keep a rare path small
 #elif defined(__GNUC__)
 #define JAXMD_INLINE inline __attribute__((always_inline))
 #define JAXMD_NOINLINE static __attribute__((noinline, unused))
 #define JAXMD_LAMBDA __attribute__((always_inline))
+#define JAXMD_ROLLED
 #else
 #define JAXMD_INLINE inline
 #define JAXMD_NOINLINE static
 #define JAXMD_LAMBDA
+#define JAXMD_ROLLED
 #endif
 
 namespace jaxmd {
