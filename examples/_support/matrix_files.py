@@ -52,7 +52,7 @@ def write(path: str | Path, matrix: jaxmd.MultiDouble) -> None:
 
 def texts(matrix: jaxmd.MultiDouble) -> Texts:
     """Entries of an m × n matrix as the shortest decimal text that reads back identically."""
-    strings = np.asarray(matrix.to_strings(), dtype=object).reshape(matrix.shape)
+    strings = np.asarray(jaxmd.to_strings(matrix), dtype=object)
     return [[str(entry) for entry in row] for row in strings]
 
 
@@ -170,7 +170,9 @@ def _read_numpy(path: Path, limbs: int) -> jaxmd.MultiDouble:
             array = stored[names[0]]
         else:
             try:
-                return _two_axes(path, jaxmd.asarray(jaxmd.load(path), limbs))
+                loaded = jaxmd.load(path)
+                (matrix,) = loaded.values() if isinstance(loaded, dict) else (loaded,)
+                return _two_axes(path, jaxmd.asarray(matrix, limbs))
             except Exception as error:
                 raise MatrixFileError(
                     f"{path}: arrays {', '.join(names)} came; jaxmd.save's, or one array, were wanted ({error})"
