@@ -268,7 +268,8 @@ def broadcast_to(x: Number, shape: tuple[int, ...]) -> Number:
     old = shape_of(x)
     if tuple(old) == tuple(shape):
         return x
-    if jnp.broadcast_shapes(old, shape) != tuple(shape):
+    aligned = old[::-1], tuple(shape)[::-1]
+    if len(old) > len(shape) or any(was not in (1, new) for was, new in zip(*aligned, strict=False)):
         raise ValueError(f"jaxmd.broadcast_to: x has shape {old}; it does not broadcast to {tuple(shape)}.")
     x = tuple(jnp.expand_dims(limb, tuple(range(len(shape) - len(old)))) for limb in x)
     return x if shape_of(x) == tuple(shape) else bind(broadcast_p, [x], len(x), shape=tuple(shape))[0]
