@@ -4,7 +4,9 @@ uniform: 53·L random bits, x = Σ cᵢ·2^(−53 i)             normal: z + w·
          cᵢ in [0, 2^53), i = 1 … L                               w uniform in [−1/2, 1/2), 53·(L − 1) bits
 """
 
+import math
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import jax
@@ -69,7 +71,8 @@ def _shape(shape: int | Sequence[int]) -> tuple[int, ...]:
     return (shape,) if isinstance(shape, int) else tuple(shape)
 
 
+@partial(jax.jit, static_argnums=(1, 2))
 def _digits(key: Any, shape: tuple[int, ...], count: int) -> tuple[jax.Array, ...]:
     """cᵢ·2^(−53 i) for i = 1 … count, cᵢ uniform among the integers of 53 bits; exact, since c and the product are."""
-    bits = jax.random.bits(key, (count, *shape), jnp.uint64) >> 11
-    return tuple(bits[i].astype(jnp.float64) * 2.0 ** (-53 * (i + 1)) for i in range(count))
+    bits = jax.random.bits(key, (count, math.prod(shape)), jnp.uint64) >> 11  # more axes would compile for seconds
+    return tuple((bits[i].astype(jnp.float64) * 2.0 ** (-53 * (i + 1))).reshape(shape) for i in range(count))
