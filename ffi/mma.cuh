@@ -1,4 +1,4 @@
-// One struct or function per PTX instruction that the kernels use; nothing here knows a layout beyond one instruction's fragment.
+// One struct or function per PTX instruction that the kernels use; nothing here knows a layout beyond one fragment.
 //
 // Fragment of a 16 x 8 x 8 double tile (lane = 4 * g + t, g = 0..7, t = 0..3):
 //   a[i]  row g + 8 * (i & 1),   column t + 4 * (i >> 1)       i < 4
@@ -11,10 +11,12 @@
 
 namespace jaxmd {
 
-// PTX ISA, "Warp-level matrix instructions: mma", shape m8n8k4, type f64 (sm_80): rows g of the fragment above, four columns.
+// PTX ISA, "Warp-level matrix instructions: mma", shape m8n8k4, type f64 (sm_80): rows g of the fragment, 4 columns.
 struct MmaM8N8K4 {
   __device__ static void run(double& c0, double& c1, double a, double b) {
-    asm("mma.sync.aligned.m8n8k4.row.col.f64.f64.f64.f64 {%0, %1}, {%2}, {%3}, {%0, %1};" : "+d"(c0), "+d"(c1) : "d"(a), "d"(b));
+    asm("mma.sync.aligned.m8n8k4.row.col.f64.f64.f64.f64 {%0, %1}, {%2}, {%3}, {%0, %1};"
+        : "+d"(c0), "+d"(c1)
+        : "d"(a), "d"(b));
   }
 };
 
@@ -22,7 +24,8 @@ struct MmaM8N8K4 {
 // measured rate, 66.4 TFLOP/s on one H200; m8n8k4 at half of it.
 struct MmaM16N8K8 {
   __device__ static void run(double (&c)[4], const double (&a)[4], const double (&b)[2]) {
-    asm("mma.sync.aligned.m16n8k8.row.col.f64.f64.f64.f64 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
+    asm("mma.sync.aligned.m16n8k8.row.col.f64.f64.f64.f64 "
+        "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
         : "+d"(c[0]), "+d"(c[1]), "+d"(c[2]), "+d"(c[3])
         : "d"(a[0]), "d"(a[1]), "d"(a[2]), "d"(a[3]), "d"(b[0]), "d"(b[1]));
   }
@@ -43,7 +46,8 @@ __device__ inline void multiply_add(double (&c)[4], const double (&a)[4], const 
 
 // PTX ISA, "Data movement: cp.async" (sm_80): `valid` of 16 or 8 bytes to shared memory, the others become zeros.
 __device__ inline void cp_async_16(uint32_t shared, const void* global, int valid) {
-  asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16, %2;" ::"r"(shared), "l"(global), "r"(valid) : "memory");
+  asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16, %2;" ::"r"(shared), "l"(global), "r"(valid)
+               : "memory");
 }
 __device__ inline void cp_async_8(uint32_t shared, const void* global, int valid) {
   asm volatile("cp.async.ca.shared.global [%0], [%1], 8, %2;" ::"r"(shared), "l"(global), "r"(valid) : "memory");
@@ -61,7 +65,7 @@ __device__ inline void load_shared(double* pair, uint32_t shared) {
   asm volatile("ld.shared.v2.f64 {%0, %1}, [%2];" : "=d"(pair[0]), "=d"(pair[1]) : "r"(shared) : "memory");
 }
 
-// PTX ISA, "Miscellaneous instructions: setmaxnreg" (sm_90a only, elsewhere nothing): for all warps of a warpgroup at once.
+// PTX ISA, "Miscellaneous instructions: setmaxnreg" (sm_90a; elsewhere nothing): by whole warpgroups.
 template <int kRegisters>
 __device__ inline void registers_increase() {
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
@@ -96,11 +100,12 @@ __device__ inline void mbarrier_wait(uint32_t barrier, uint32_t parity) {
       : "memory");
 }
 
-// PTX ISA, "Data movement: cp.async.bulk.tensor", 3-D tile to shared memory (sm_90); entries outside the tensor arrive as zeros.
+// PTX ISA, "Data movement: cp.async.bulk.tensor", 3-D tile to shared memory (sm_90); entries
+// outside the tensor arrive as zeros.
 __device__ inline void copy_tile(uint32_t shared, const void* tensor_map, int x, int y, int z, uint32_t barrier) {
   asm volatile(
-      "cp.async.bulk.tensor.3d.shared::cluster.global.tile.mbarrier::complete_tx::bytes [%0], [%1, {%2, %3, %4}], [%5];" ::"r"(
-          shared),
+      "cp.async.bulk.tensor.3d.shared::cluster.global.tile.mbarrier::complete_tx::bytes "
+      "[%0], [%1, {%2, %3, %4}], [%5];" ::"r"(shared),
       "l"(tensor_map), "r"(x), "r"(y), "r"(z), "r"(barrier)
       : "memory");
 }

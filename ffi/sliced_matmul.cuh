@@ -2,19 +2,22 @@
 //
 //   C_g = sum over i + j = g of A_i B_j,   g = 0 .. S - 1
 //
-// Shapes:  A [S, batch, m, k], B [S, batch, k, n], C [S, batch, m, n], row-major doubles; any extent may be odd or small, k > 0.
-// Tiling:  one thread block computes one kBM x kBN tile of one C_g by a single loop over (i, 16 columns of A_i), K' = (g + 1) k;
-//          neither the convolved operand nor a zero is formed. Blocks are numbered longest order first, tiles in bands of
-//          kBand tile rows, so that the blocks that run together share their operands in L2.
-// Stage:   [kBM][16] of A and [kBN / 16][16 rows][16] of B, 128 bytes a row, 16-byte chunk c of row r at chunk c ^ (r & 7).
-// Warp:    kWM x kWN of the tile in m16n8k8 fragments. Columns of k and of n are dealt to the fragments in an order of our own
-//          (the same for A and B, undone at the store), so that each shared load is 16 bytes wide and free of bank conflicts.
-// Exact:   nothing rounds while every |partial sum of C_g| stays at or below 2^53 on the common grid; then any order gives these
-//          bits. Otherwise the bits still depend on nothing but the operands and the tile.
-// Cost:    S (S + 1) m n k double flops. On one H200 (66.4 TFLOP/s from the instruction alone, 63.3 from cuBLAS at 8192 x 4096 x
-//          8192) the bulk kernel reaches 62 there, and for S = 6 64.4 at n = 4096 (97 %) and 57.8 at 1024; the other kernel
-//          41-44 at n = 512 and 26 at n = 256 (examples/bench/kernels/sliced_matmul_bench.cu).
-// Source:  Multiple Double Arithmetic on NVIDIA Tensor Cores, equation (4), without its zeros and copies, for slices of any width.
+// Shapes:  A [S, batch, m, k], B [S, batch, k, n], C [S, batch, m, n], row-major doubles; any extent may be odd or
+//          small, k > 0.
+// Tiling:  one thread block computes one kBM x kBN tile of one C_g by a single loop over (i, 16 columns of A_i),
+//          K' = (g + 1) k; neither the convolved operand nor a zero is formed. Blocks are numbered longest order first,
+//          tiles in bands of kBand tile rows, so that the blocks that run together share their operands in L2.
+// Stage:   [kBM][16] of A and [kBN / 16][16 rows][16] of B, 128 bytes a row, 16-byte chunk c of row r at c ^ (r & 7).
+// Warp:    kWM x kWN of the tile in m16n8k8 fragments. Columns of k and of n are dealt to the fragments in an order of
+//          our own (the same for A and B, undone at the store), so that each shared load is 16 bytes wide and free of
+//          bank conflicts.
+// Exact:   nothing rounds while every |partial sum of C_g| stays at or below 2^53 on the common grid; then any order
+//          gives these bits. Otherwise the bits still depend on nothing but the operands and the tile.
+// Cost:    S (S + 1) m n k double flops. On one H200 (66.4 TFLOP/s from the instruction alone, 63.3 from cuBLAS at
+//          8192 x 4096 x 8192) the bulk kernel reaches 62 there, and for S = 6 64.4 at n = 4096 (97 %) and 57.8 at
+//          1024; the other kernel 41-44 at n = 512 and 26 at n = 256 (examples/bench/kernels/sliced_matmul_bench.cu).
+// Source:  Multiple Double Arithmetic on NVIDIA Tensor Cores, equation (4), without its zeros and copies, for slices of
+//          any width.
 #pragma once
 
 #include <cuda.h>
@@ -36,19 +39,20 @@ struct SlicedProblem {
 
 template <int kBM_, int kBN_, int kWM_, int kWN_, int kStages_, int kBlocksPerSm_>
 struct SlicedTile {
-  static constexpr int kBM = kBM_, kBN = kBN_;           // thread block's tile
-  static constexpr int kWM = kWM_, kWN = kWN_;           // warp's tile
-  static constexpr int kStages = kStages_;               // stages in flight
-  static constexpr int kBlocksPerSm = kBlocksPerSm_;     // that the registers are to allow
+  static constexpr int kBM = kBM_, kBN = kBN_;        // thread block's tile
+  static constexpr int kWM = kWM_, kWN = kWN_;        // warp's tile
+  static constexpr int kStages = kStages_;            // stages in flight
+  static constexpr int kBlocksPerSm = kBlocksPerSm_;  // that the registers are to allow
   static constexpr int kWarpsN = kBN / kWN;
   static constexpr int kThreads = kBM / kWM * kWarpsN * 32;
-  static constexpr int kEights = kWM / 8, kSixteens = kWN / 16;    // m8 and n16 tiles of a warp
+  static constexpr int kEights = kWM / 8, kSixteens = kWN / 16;   // m8 and n16 tiles of a warp
   static constexpr int kStageA = kBM * 128, kStageB = kBN * 128;  // bytes
   static constexpr int kStage = kStageA + kStageB;
   static constexpr int kShared = kStages * kStage;
   static constexpr int kBand = 1024 / kBM;  // tile rows in a band
   static_assert(kBM % kWM == 0 && kBN % kWN == 0 && kWM % 8 == 0 && kWN % 16 == 0);
-  static_assert(kThreads % 128 == 0 && kBM % (kThreads / 8) == 0 && kBN % (kThreads / 8) == 0, "loads fill a stage evenly");
+  static_assert(kThreads % 128 == 0 && kBM % (kThreads / 8) == 0 && kBN % (kThreads / 8) == 0,
+                "loads fill a stage evenly");
 };
 
 // Which tile of which order a block computes.
@@ -57,8 +61,8 @@ struct TileIndex {
   int64_t batch;
 };
 
-// Matrix by matrix of the batch; in it order by order, the longest first. Where the orders are but one row or column of tiles
-// the orders of a tile follow one another instead: they read the same slices.
+// Matrix by matrix of the batch; in it order by order, the longest first. Where an order is but one row or column of
+// tiles, the orders of a tile follow one another instead: they read the same slices.
 template <class Tile>
 __device__ TileIndex tile_index(const SlicedProblem& p, int64_t block) {
   const int rows = (p.m + Tile::kBM - 1) / Tile::kBM, columns = (p.n + Tile::kBN - 1) / Tile::kBN;
@@ -76,9 +80,10 @@ __device__ TileIndex tile_index(const SlicedProblem& p, int64_t block) {
   return {int(p.slices - 1 - rank), (first + in_band % height) * Tile::kBM, in_band / height * Tile::kBN, matrix};
 }
 
-// The part of a tile that one warp holds: accumulators, and double-buffered fragments: of B one n16 tile, of A one k8 step.
-// The instruction's "A" (16 rows) is a tile of B transposed, its "B" (8 columns) a tile of A transposed: then each 16-byte
-// chunk in shared memory is a pair of registers that stand beside one another in a fragment, and nothing is moved.
+// The part of a tile that one warp holds: accumulators, and double-buffered fragments: of B one n16 tile, of A one k8
+// step. The instruction's "A" (16 rows) is a tile of B transposed, its "B" (8 columns) a tile of A transposed: then
+// each 16-byte chunk in shared memory is a pair of registers that stand beside one another in a fragment, and nothing
+// is moved.
 template <class Tile>
 struct WarpTile {
   double c[Tile::kEights][Tile::kSixteens][4] = {};
@@ -87,9 +92,9 @@ struct WarpTile {
   uint32_t offset_a, offset_b;  // byte offsets in a stage of this thread's first chunks
   int row, column;              // of this thread's first entry in the block's tile
 
-  // Columns t and t + 4 of a fragment are columns 2 t and 2 t + 1 of the stage's k8. Rows g and g + 8 of an n16 fragment are
-  // columns 2 g and 2 g + 1 of the tile. Column g of an m8 fragment is row (g >> 1) + 4 (g & 1) of the tile: the two rows that
-  // a quarter warp reads then lie in different halves of the 128 bytes.
+  // Columns t and t + 4 of a fragment are columns 2 t and 2 t + 1 of the stage's k8. Rows g and g + 8 of an n16
+  // fragment are columns 2 g and 2 g + 1 of the tile. Column g of an m8 fragment is row (g >> 1) + 4 (g & 1) of the
+  // tile: the two rows that a quarter warp reads then lie in different halves of the 128 bytes.
   __device__ WarpTile(int thread) {
     const int warp = thread / 32, g = thread / 4 % 8, t = thread % 4;
     const int warp_row = warp / Tile::kWarpsN * Tile::kWM, warp_column = warp % Tile::kWarpsN * Tile::kWN;
@@ -117,8 +122,8 @@ struct WarpTile {
     load_b(0, stage, 0, 0);
   }
 
-  // One stage, two k8 steps. The first fragments are loaded; next() makes the next stage readable, frees this one and returns
-  // the next one's address.
+  // One stage, two k8 steps. The first fragments are loaded; next() makes the next stage readable, frees this one and
+  // returns the next one's address.
   template <class Next>
   __device__ void multiply(uint32_t& stage, Next next) {
 #pragma unroll
@@ -162,19 +167,20 @@ struct WarpTile {
   }
 };
 
-// Copies stages with cp.async, every thread the same chunk column: A rows r, r + kStep, ..., B column blocks of one row.
+// Copies stages with cp.async, every thread one chunk column: of A rows r, r + kStep, ..., of B blocks of one row.
 // kWide: 16-byte chunks, for which every row of A and B starts on 16 bytes; otherwise two 8-byte copies a chunk.
 // The slices of the operand with more entries ascend: then all orders of one tile read the same slice at the same time.
 template <class Tile, bool kWide>
 struct StageLoader {
   static constexpr int kStep = Tile::kThreads / 8;  // rows of A, and columns of B, that one round covers
   const SlicedProblem& p;
-  const double *pa, *pb;          // next chunk of A, of B
+  const double *pa, *pb;            // next chunk of A, of B
   const double *slice_a, *slice_b;  // first chunk of the current slices
   int rows_a, columns_b, chunk, row_b, k0 = 0;
   uint32_t shared_a, shared_b;
 
-  __device__ StageLoader(const SlicedProblem& problem, const TileIndex& tile, uint32_t shared, int thread) : p(problem) {
+  __device__ StageLoader(const SlicedProblem& problem, const TileIndex& tile, uint32_t shared, int thread)
+      : p(problem) {
     const int row_a = thread / 8, block_b = thread / 128;
     chunk = thread % 8;
     row_b = thread / 8 % 16;
@@ -203,7 +209,8 @@ struct StageLoader {
     const int left_a = p.k - k0 - 2 * chunk;
     const int left_b = k0 + row_b < p.k ? columns_b : 0;
 #pragma unroll
-    for (int r = 0; r < Tile::kBM; r += kStep) copy(to_a + r * 128, pa + int64_t(r) * p.k, r < rows_a ? left_a : 0, p.a);
+    for (int r = 0; r < Tile::kBM; r += kStep)
+      copy(to_a + r * 128, pa + int64_t(r) * p.k, r < rows_a ? left_a : 0, p.a);
 #pragma unroll
     for (int r = 0; r < Tile::kBN; r += kStep) copy(to_b + r * 128, pb + r, left_b - r, p.b);
     k0 += 16;
@@ -225,7 +232,8 @@ __device__ int stages_of(const SlicedProblem& p, const TileIndex& tile) {
 
 // The kernel for every shape and architecture: each warp copies and multiplies. Block 0 of the launch is `first`.
 template <class Tile, bool kWide>
-__global__ void __launch_bounds__(Tile::kThreads, Tile::kBlocksPerSm) sliced_matmul_kernel(const SlicedProblem p, int64_t first) {
+__global__ void __launch_bounds__(Tile::kThreads, Tile::kBlocksPerSm)
+    sliced_matmul_kernel(const SlicedProblem p, int64_t first) {
   extern __shared__ __align__(1024) unsigned char shared_bytes[];
   const uint32_t shared = uint32_t(__cvta_generic_to_shared(shared_bytes));
   const TileIndex tile = tile_index<Tile>(p, first + blockIdx.x);
@@ -257,9 +265,9 @@ __global__ void __launch_bounds__(Tile::kThreads, Tile::kBlocksPerSm) sliced_mat
   warp.store(p, tile);
 }
 
-// For sm_90, k and n even: one thread of a further warpgroup only copies (the tensor copy engine writes the swizzled stage and
-// the zeros beyond the edges), the others only multiply; stages change hands through mbarriers, so no warp waits for another's
-// arithmetic. The copying warpgroup gives its registers to the others.
+// For sm_90, rows aligned: one thread of a further warpgroup only copies (the tensor copy engine writes the swizzled
+// stage and the zeros beyond the edges), the others only multiply; stages change hands through mbarriers, so no warp
+// waits for another's arithmetic. The copying warpgroup gives its registers to the others.
 template <class Tile>
 __global__ void __launch_bounds__(Tile::kThreads + 128, 1)
     sliced_matmul_bulk_kernel(const SlicedProblem p, int64_t first, const __grid_constant__ CUtensorMap map_a,
@@ -319,7 +327,7 @@ __global__ void __launch_bounds__(Tile::kThreads + 128, 1)
     }
   }
 #else
-  __trap();  // never launched: bulk_runs() in sliced_matmul_launch.h
+  __trap();  // never launched: BulkVariant::prepare
 #endif
 }
 

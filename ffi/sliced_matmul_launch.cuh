@@ -1,7 +1,7 @@
-// Which tile a sliced product runs on, and its launch: a table of variants, and a chooser that is a pure function of the shape.
+// Which tile a sliced product runs on, and its launch: a table of variants, a chooser purely by shape.
 //
-// A block of order g walks (g + 1) ceil(k / 16) steps. A variant's two measured numbers are the cycles of a step, per block,
-// once on a multiprocessor that is full of such blocks (throughput) and once on one that holds no other block (latency).
+// A block of order g walks (g + 1) ceil(k / 16) steps. A variant's two measured numbers are the cycles of a step: on a
+// multiprocessor full of such blocks, divided by their number (throughput), and on one with no other block (latency).
 #pragma once
 
 #include <cuda.h>
@@ -19,20 +19,23 @@ namespace jaxmd {
 
 template <class Tile>
 int64_t sliced_blocks(const SlicedProblem& p) {
-  return p.slices * p.batch * ((int64_t(p.m) + Tile::kBM - 1) / Tile::kBM) * ((int64_t(p.n) + Tile::kBN - 1) / Tile::kBN);
+  return p.slices * p.batch * ((int64_t(p.m) + Tile::kBM - 1) / Tile::kBM) *
+         ((int64_t(p.n) + Tile::kBN - 1) / Tile::kBN);
 }
 
 // launch(grid, first block), more than once where the blocks exceed a grid.
 template <class Launch>
 cudaError_t launch_grids(int64_t blocks, Launch launch) {
   constexpr int64_t kLargest = (int64_t(1) << 31) - 1;
-  for (int64_t first = 0; first < blocks; first += kLargest) launch(unsigned(std::min(kLargest, blocks - first)), first);
+  for (int64_t first = 0; first < blocks; first += kLargest)
+    launch(unsigned(std::min(kLargest, blocks - first)), first);
   return cudaGetLastError();
 }
 
 // Every row of A and of B starts on 16 bytes.
 inline bool rows_are_aligned(const SlicedProblem& p) {
-  return p.k % 2 == 0 && p.n % 2 == 0 && reinterpret_cast<uintptr_t>(p.a) % 16 == 0 && reinterpret_cast<uintptr_t>(p.b) % 16 == 0;
+  return p.k % 2 == 0 && p.n % 2 == 0 && reinterpret_cast<uintptr_t>(p.a) % 16 == 0 &&
+         reinterpret_cast<uintptr_t>(p.b) % 16 == 0;
 }
 
 template <class Tile>
@@ -71,15 +74,16 @@ inline decltype(&cuTensorMapEncodeTiled) tensor_map_encoder() {
 }
 
 // [planes][rows][inner] doubles, copied in boxes of 16 columns, box_rows rows and one plane.
-inline cudaError_t encode_planes(CUtensorMap* map, const double* base, int64_t inner, int64_t rows, int64_t planes, int box_rows) {
+inline cudaError_t encode_planes(CUtensorMap* map, const double* base, int64_t inner, int64_t rows, int64_t planes,
+                                 int box_rows) {
   const cuuint64_t dims[3] = {cuuint64_t(inner), cuuint64_t(rows), cuuint64_t(planes)};
   const cuuint64_t strides[2] = {cuuint64_t(inner * 8), cuuint64_t(inner * rows * 8)};
   const cuuint32_t box[3] = {16, cuuint32_t(box_rows), 1}, element[3] = {1, 1, 1};
   const auto encoder = tensor_map_encoder();
   if (encoder == nullptr) return cudaErrorNotSupported;
-  const CUresult result = encoder(map, CU_TENSOR_MAP_DATA_TYPE_FLOAT64, 3, const_cast<double*>(base), dims, strides, box, element,
-                                  CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B, CU_TENSOR_MAP_L2_PROMOTION_L2_256B,
-                                  CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
+  const CUresult result = encoder(map, CU_TENSOR_MAP_DATA_TYPE_FLOAT64, 3, const_cast<double*>(base), dims, strides,
+                                  box, element, CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B,
+                                  CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
   return result == CUDA_SUCCESS ? cudaSuccess : cudaErrorInvalidValue;
 }
 
@@ -112,18 +116,19 @@ struct SlicedVariant {
   const char* name;
   int rows, columns, shared;  // tile, bytes
   bool aligned;               // needs rows_are_aligned
-  double full, alone;         // cycles of a step, of a block
+  double full, alone;         // cycles of a step
   cudaError_t (*prepare)();   // once a device
   cudaError_t (*launch)(const SlicedProblem&, cudaStream_t);
 };
 
 template <class Tile, template <class> class Kind>
 constexpr SlicedVariant sliced_variant(const char* name, bool aligned, double full, double alone) {
-  return {name, Tile::kBM, Tile::kBN, Kind<Tile>::kShared, aligned, full, alone, Kind<Tile>::prepare, Kind<Tile>::launch};
+  return {name, Tile::kBM, Tile::kBN,           Kind<Tile>::kShared, aligned,
+          full, alone,     Kind<Tile>::prepare, Kind<Tile>::launch};
 }
 
-// Cycles from examples/bench/kernels/sliced_matmul_bench.cu on one H200 (S = 6; full: n = 4096, 1024, 512; alone: n = 512, 256);
-// the two thin tiles are estimates. On sm_80 a step costs twice as much everywhere, which changes no choice.
+// Cycles from examples/bench/kernels/sliced_matmul_bench.cu on one H200 (S = 6; full: n = 4096, 1024, 512; alone:
+// n = 512, 256); the two thin tiles are estimates. sm_80 takes about twice as many in every row: the same choices.
 inline constexpr SlicedVariant kSlicedVariants[] = {
     sliced_variant<SlicedTile<128, 128, 64, 32, 7, 1>, BulkVariant>("bulk 128x128", true, 2130, 2270),
     sliced_variant<SlicedTile<128, 128, 64, 32, 4, 1>, AsyncVariant>("128x128", false, 2340, 2500),

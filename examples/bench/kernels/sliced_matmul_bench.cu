@@ -1,10 +1,13 @@
-// The sliced product's tiles beside cuBLAS: checks each bit for bit on integers, then prints TFLOP/s; * marks the chooser's tile.
+// The sliced product's tiles beside cuBLAS: checks each bit for bit on integers, then prints TFLOP/s, * for the tile
+// that the chooser takes. From the root of the repository:
 //
-//   nvcc -O3 -std=c++17 -gencode=arch=compute_90a,code=sm_90a -I ffi examples/bench/kernels/sliced_matmul_bench.cu -lcublas -o /tmp/sliced
-//   /tmp/sliced          checks and times          /tmp/sliced check          checks only
+//   nvcc -O3 -std=c++17 -gencode=arch=compute_90a,code=sm_90a -I ffi \
+//     examples/bench/kernels/sliced_matmul_bench.cu -lcublas -o /tmp/sliced
+//   /tmp/sliced          checks and times
+//   /tmp/sliced check    checks only
 //
 // With arch=compute_80,code=compute_80 a newer GPU compiles the sm_80 instructions itself: that checks their path.
-// A flop here is one double multiplication or addition on the tensor cores: S (S + 1) / 2 products of 2 m n k for S slices.
+// A flop here is one double multiplication or addition on tensor cores: S (S + 1) / 2 products of 2 m n k for S slices.
 // cuBLAS runs the same products, one call each, accumulated in its output.
 #include <cublas_v2.h>
 #include <cuda_runtime.h>
@@ -43,7 +46,8 @@ __global__ void fill_kernel(double* out, int64_t size, int bits, uint64_t seed) 
 // Compares every stride-th entry of every order with an int64 sum; counts differing bit patterns.
 __global__ void check_kernel(SlicedProblem p, int64_t stride, unsigned long long* wrong) {
   const int64_t size = p.slices * p.batch * p.m * p.n;
-  for (int64_t e = (blockIdx.x * int64_t(blockDim.x) + threadIdx.x) * stride; e < size; e += int64_t(gridDim.x) * blockDim.x * stride) {
+  for (int64_t e = (blockIdx.x * int64_t(blockDim.x) + threadIdx.x) * stride; e < size;
+       e += int64_t(gridDim.x) * blockDim.x * stride) {
     const int64_t j = e % p.n, i = e / p.n % p.m, b = e / p.n / p.m % p.batch, order = e / p.n / p.m / p.batch;
     long long sum = 0;
     for (int64_t s = 0; s <= order; ++s) {
@@ -113,7 +117,9 @@ struct Bench {
     return {buffers[0], buffers[1], buffers[2], slices, batch, m, n, k};
   }
 
-  bool runs(int v, const SlicedProblem& p) { return device.runs[v] && (!kSlicedVariants[v].aligned || rows_are_aligned(p)); }
+  bool runs(int v, const SlicedProblem& p) {
+    return device.runs[v] && (!kSlicedVariants[v].aligned || rows_are_aligned(p));
+  }
 
   void clear(const SlicedProblem& p) { CHECK(cudaMemset(p.c, 0xff, p.slices * p.batch * p.m * p.n * 8)); }
 
@@ -132,18 +138,19 @@ struct Bench {
     const int64_t a = int64_t(p.m) * p.k, b = int64_t(p.k) * p.n, c = int64_t(p.m) * p.n;
     for (int64_t g = 0; g < p.slices; ++g) {
       for (int64_t i = 0; i <= g; ++i) {
-        CHECK(cublasDgemmStridedBatched(cublas, CUBLAS_OP_N, CUBLAS_OP_N, p.n, p.m, p.k, &one, p.b + (g - i) * p.batch * b, p.n, b,
-                                        p.a + i * p.batch * a, p.k, a, i ? &one : &zero, p.c + g * p.batch * c, p.n, c, int(p.batch)));
+        CHECK(cublasDgemmStridedBatched(cublas, CUBLAS_OP_N, CUBLAS_OP_N, p.n, p.m, p.k, &one,
+                                        p.b + (g - i) * p.batch * b, p.n, b, p.a + i * p.batch * a, p.k, a,
+                                        i ? &one : &zero, p.c + g * p.batch * c, p.n, c, int(p.batch)));
       }
     }
   }
 
   void check() {
-    const int shapes[][5] = {{1, 1, 1, 1, 1},      {1, 1, 128, 128, 16},  {2, 1, 127, 129, 17},   {3, 2, 129, 126, 34},
-                             {6, 3, 64, 64, 64},   {12, 1, 33, 31, 15},   {4, 5, 16, 16, 16},     {2, 1, 300, 520, 1000},
-                             {3, 1, 257, 255, 33}, {5, 2, 130, 2, 48},    {5, 2, 2, 130, 50},     {1, 1, 1000, 1000, 1},
-                             {4, 3, 1, 500, 18},   {4, 3, 500, 1, 18},    {2, 1, 1300, 1100, 64}, {3, 7, 17, 15, 2},
-                             {7, 1, 16, 200, 130}, {7, 1, 200, 16, 130},  {2, 1, 65, 63, 31}};
+    const int shapes[][5] = {{1, 1, 1, 1, 1},      {1, 1, 128, 128, 16}, {2, 1, 127, 129, 17},   {3, 2, 129, 126, 34},
+                             {6, 3, 64, 64, 64},   {12, 1, 33, 31, 15},  {4, 5, 16, 16, 16},     {2, 1, 300, 520, 1000},
+                             {3, 1, 257, 255, 33}, {5, 2, 130, 2, 48},   {5, 2, 2, 130, 50},     {1, 1, 1000, 1000, 1},
+                             {4, 3, 1, 500, 18},   {4, 3, 500, 1, 18},   {2, 1, 1300, 1100, 64}, {3, 7, 17, 15, 2},
+                             {7, 1, 16, 200, 130}, {7, 1, 200, 16, 130}, {2, 1, 65, 63, 31}};
     for (const auto& s : shapes) {
       const SlicedProblem p = problem(s[0], s[1], s[2], s[3], s[4], 18);
       for (int v = 0; v < kSlicedVariantCount; ++v) {
@@ -152,7 +159,8 @@ struct Bench {
         CHECK(kSlicedVariants[v].launch(p, nullptr));
         CHECK(cudaDeviceSynchronize());
         if (const auto count = errors(p, int64_t(1) << 40)) {
-          std::printf("WRONG %s: S=%d batch=%d m=%d n=%d k=%d: %llu entries\n", kSlicedVariants[v].name, s[0], s[1], s[2], s[3], s[4], count);
+          std::printf("WRONG %s: S=%d batch=%d m=%d n=%d k=%d: %llu entries\n", kSlicedVariants[v].name, s[0], s[1],
+                      s[2], s[3], s[4], count);
         }
       }
     }
@@ -167,12 +175,13 @@ struct Bench {
     const auto line = [&](const char* name, bool mark, const std::function<void()>& run) {
       clear(p);
       const double s = median_seconds(repeat, run);
-      std::printf("%c %-14s %10.1f us %7.2f TFLOP/s  wrong %llu\n", mark ? '*' : ' ', name, s * 1e6, flops / s * 1e-12, errors(p, 4093));
+      std::printf("%c %-14s %10.1f us %7.2f TFLOP/s  wrong %llu\n", mark ? '*' : ' ', name, s * 1e6, flops / s * 1e-12,
+                  errors(p, 4093));
     };
     for (int v = 0; v < kSlicedVariantCount; ++v) {
       const SlicedVariant& variant = kSlicedVariants[v];
-      const double padded = (m + variant.rows - 1) / variant.rows * double(variant.rows) * ((n + variant.columns - 1) / variant.columns) *
-                            variant.columns / (double(m) * n);
+      const double padded = (m + variant.rows - 1) / variant.rows * double(variant.rows) *
+                            ((n + variant.columns - 1) / variant.columns) * variant.columns / (double(m) * n);
       if (!runs(v, p) || (padded > 4.5 && &variant != chosen)) continue;  // seconds, and nobody's choice
       line(variant.name, &variant == chosen, [&] { CHECK(variant.launch(p, nullptr)); });
     }
