@@ -24,4 +24,5 @@
   X(two_sum)                   \
   X(two_prod)                  \
   X(exact_matmul)              \
-  X(exponent_span)
+  X(exponent_span)             \
+  X(sliced_matmul)
