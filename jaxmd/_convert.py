@@ -111,6 +111,7 @@ def from_limbs(*arrays: Any, normalize: bool = True) -> MultiDouble:
         if limb.shape != limbs[0].shape:
             shapes = f"limb 0 has shape {limbs[0].shape} and limb {i} has shape {limb.shape}"
             raise ValueError(f"{who}: {shapes}; one shape was wanted.")
+    limbs = [jnp.asarray(limb, jnp.float64) for limb in limbs]  # no weak types
     return MultiDouble(_arith.renormalize(tuple(limbs), len(limbs)) if normalize else limbs)
 
 

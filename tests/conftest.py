@@ -1,5 +1,6 @@
-"""Strict settings for every test: x64, no silent promotion, four CPU devices, and reasons for what is skipped."""
+"""Strict settings for every test: x64, no silent promotion, four CPU devices, fixed seeds; reasons for skips."""
 
+import contextlib
 import warnings
 
 import jax
@@ -9,6 +10,12 @@ jax.config.update("jax_enable_x64", True)
 jax.config.update("jax_numpy_dtype_promotion", "strict")
 jax.config.update("jax_numpy_rank_promotion", "raise")
 jax.config.update("jax_num_cpu_devices", 4)  # for shard_map
+
+with contextlib.suppress(ImportError):  # a GPU machine may have pytest, numpy and mpmath only
+    from hypothesis import settings
+
+    settings.register_profile("jaxmd", derandomize=True, deadline=None)
+    settings.load_profile("jaxmd")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
