@@ -12,7 +12,8 @@
   X(two_sum)                  \
   X(two_prod)                 \
   X(exact_matmul)             \
-  X(exponent_span)
+  X(exponent_span)            \
+  X(direct_matmul)
 
 #define JAXMD_CUDA_HANDLERS(X) \
   X(add)                       \

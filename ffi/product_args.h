@@ -1,26 +1,14 @@
-// Operands of a matrix product as the handlers see them: limbs a [.., m, k], b [.., k, n], leading axes flattened.
+// Decoding and checking the buffers of a matrix product, with the errors of style.md.
 #pragma once
 
 #include <cstdint>
 #include <initializer_list>
 #include <string>
 
+#include "product_shape.h"
 #include "xla/ffi/api/ffi.h"
 
 namespace jaxmd {
-
-constexpr int kMaxProductLimbs = 17;  // 16, and one more where a caller keeps a guard limb
-
-struct ProductShape {
-  int64_t batch, m, k, n;
-};
-
-// The limbs of one operand or result. A struct of pointers, so that a kernel takes it by value.
-template <class T>
-struct LimbPointers {
-  T* limb[kMaxProductLimbs];
-  int count;
-};
 
 using Dimensions = xla::ffi::AnyBuffer::Dimensions;
 

@@ -216,3 +216,145 @@ def test_exponent_span_keeps_the_least_sum_and_takes_batches(platform):
     for shape_e, shape_f in [((2, 3, 0), (2, 0, 4)), ((0, 3), (3, 4)), ((0, 2, 3), (0, 3, 4)), ((4, 3), (3, 0))]:
         got = exponent_span(platform, np.zeros(shape_e, np.int16), np.zeros(shape_f, np.int16))
         np.testing.assert_array_equal(got, np.full((*shape_e[:-1], shape_f[-1]), -32000))
+
+
+# direct_matmul
+
+
+def exponents(x, axis):
+    """The least e with |x| < 2^e over the contracted axis, from leading limbs that carry the value; 0 for zeros."""
+    lead = np.abs(x[0]).max(axis=axis, initial=0.0)
+    return np.where(lead > 0, np.frexp(lead)[1], 0).astype(np.int32)
+
+
+def direct_matmul(platform, a, b, limbs):
+    out = [(product_axes(a, b), np.float64)] * limbs
+    return call(platform, "jaxmd_direct_matmul", out, *a, *b, exponents(a, -1), exponents(b, -2), lhs_limbs=len(a))
+
+
+def normalized(x):
+    return oracles.from_fractions(oracles.fractions(x), len(x))
+
+
+def check_direct(platform, a, b, limbs, label):
+    c = direct_matmul(platform, a, b, limbs)
+    oracles.assert_normalized(c, label)
+    error = oracles.product_error(c, a, b, limbs)
+    assert error <= 0.5, f"{label}: {error} of the bound"
+
+
+FEW = [(1, 1, 1), (3, 2, 1), (2, 2, 2), (1, 4, 2), (3, 3, 3), (4, 4, 4), (2, 5, 4)]
+LIMBS = [*FEW, (5, 5, 5), (8, 8, 8), (16, 16, 16), (3, 17, 17)]  # of a, of b, of the result
+
+
+@pytest.mark.parametrize("platform", PLATFORMS)
+@pytest.mark.parametrize("kind", inputs.KINDS)
+def test_direct_matmul_is_within_half_the_bound(platform, kind):
+    for i, (na, nb, limbs) in enumerate(LIMBS):
+        rng = inputs.generator("direct", kind, i)
+        m, k, n = [(3, 1, 5), (5, 2, 3), (2, 40, 18), (3, 400, 2), (1, 1500, 1)][(i + len(kind)) % 5]
+        a, b = (normalized(inputs.KINDS[kind](rng, shape, count)) for shape, count in [((m, k), na), ((k, n), nb)])
+        a = tuple(limb * 2.0**150 for limb in a)  # 17 limbs of the result stay normal
+        check_direct(platform, a, b, limbs, f"{kind} {na} {nb} {limbs} {m}x{k}x{n}")
+
+
+@pytest.mark.parametrize("platform", PLATFORMS)
+@pytest.mark.parametrize("limbs", [1, 2, 3, 4, 5, 8])
+def test_direct_matmul_at_every_step_of_its_plan(platform, limbs):
+    steps = {1: [1, 2, 3, 33], 2: [1, 2, 35, 36, 49, 83, 176, 177, 470, 1483], 3: [1, 77, 78], 4: [1, 7, 346, 347]}
+    for k in [*steps.get(limbs, []), 127, 128, 129, 300]:
+        rng = inputs.generator("steps", limbs, k)
+        check_direct(platform, inputs.full(rng, (2, k), limbs), inputs.full(rng, (k, 3), limbs), limbs, f"k = {k}")
+        # one large term first, which every later error is measured against, and terms that cancel it
+        a = inputs.spread(rng, (2, k), limbs)
+        b = inputs.spread(rng, (k, 3), limbs)
+        if k > 2:
+            for limb in a:
+                limb[:, -1] = -limb[:, 0]
+            for limb in b:
+                limb[-1] = limb[0]
+        check_direct(platform, a, b, limbs, f"cancelling, k = {k}")
+
+
+@pytest.mark.parametrize("platform", PLATFORMS)
+@pytest.mark.parametrize("limbs", [1, 2, 4, 7])
+def test_direct_matmul_over_a_long_inner_axis(platform, limbs):
+    k = 2**17 + 5
+    rng = inputs.generator("long direct", limbs)
+    check_direct(platform, inputs.full(rng, (1, k), limbs), inputs.full(rng, (k, 1), limbs), limbs, "long")
+
+
+@pytest.mark.parametrize("platform", PLATFORMS)
+@pytest.mark.parametrize(
+    "m, k, n", [(1, 5, 1), (15, 9, 17), (64, 3, 16), (65, 4, 33), (33, 17, 64), (70, 2, 130), (130, 3, 66)]
+)
+def test_direct_matmul_of_integers_at_tile_edges(platform, m, k, n):
+    for limbs in (1, 2, 3, 4, 8):
+        rng = inputs.generator("edges", m, k, n)
+        a, b = inputs.integers(rng, (m, k), limbs), inputs.integers(rng, (k, n), limbs)
+        c = direct_matmul(platform, a, b, limbs)
+        np.testing.assert_array_equal(c[0], a[0].astype(np.int64) @ b[0].astype(np.int64))
+        for limb in c[1:]:
+            np.testing.assert_array_equal(limb, 0.0)
+
+
+@pytest.mark.parametrize("platform", PLATFORMS)
+def test_direct_matmul_with_batch_axes_and_empty_axes(platform):
+    for limbs in (2, 5):
+        rng = inputs.generator("direct batch", limbs)
+        a, b = inputs.full(rng, (3, 2, 4, 6), limbs), inputs.full(rng, (3, 2, 6, 5), limbs)
+        c = direct_matmul(platform, a, b, limbs)
+        for i in np.ndindex(3, 2):
+            assert oracles.product_error(*([limb[i] for limb in x] for x in (c, a, b)), limbs) <= 0.5
+        for shape_a, shape_b in [((0, 5), (5, 3)), ((2, 0), (0, 3)), ((2, 5), (5, 0)), ((0, 2, 5), (0, 5, 3))]:
+            a, b = (tuple(np.ones(shape) for _ in range(limbs)) for shape in (shape_a, shape_b))
+            for limb in direct_matmul(platform, a, b, limbs):
+                np.testing.assert_array_equal(limb, np.zeros(product_axes(a, b)))
+                assert not np.signbit(limb).any()
+
+
+@pytest.mark.parametrize("platform", PLATFORMS)
+@pytest.mark.parametrize("limbs", [1, 2, 4, 6])
+def test_direct_matmul_of_rows_and_columns_of_any_scale(platform, limbs):
+    rng = inputs.generator("scales", limbs)
+    a, b = inputs.full(rng, (6, 7), limbs), inputs.full(rng, (7, 5), limbs)
+    r, s = np.array([-300, 400, 0, 550, -200, 10]), np.array([400, -400, 13, 70, -350])
+    a, b = (tuple(np.ldexp(limb, r[:, None]) for limb in a), tuple(np.ldexp(limb, s[None]) for limb in b))
+    check_direct(platform, a, b, limbs, "rank-one scalings")
+    # far below the largest entry of its row and column, within the header's range
+    wide = np.where(rng.random((6, 7)) < 0.5, 2.0**-600, 2.0**60)
+    a = tuple(limb * wide for limb in inputs.full(rng, (6, 7), limbs))
+    b = tuple(limb / wide[:5].T for limb in inputs.full(rng, (7, 5), limbs))
+    check_direct(platform, a, b, limbs, "wide")
+
+
+@pytest.mark.parametrize("platform", PLATFORMS)
+@pytest.mark.parametrize("limbs", [1, 2, 3, 4, 5])
+def test_direct_matmul_at_the_ends_of_the_range(platform, limbs):
+    zeros = tuple(np.zeros((4, 2)) for _ in range(limbs - 1))
+    a = (np.array([[2.0**1023, 2.0**1023], [2.0**1000, 1.0], [-(2.0**1023), 0.0], [5e-324, 0.0]]), *zeros)
+    b = (np.array([[2.0, 2.0**-1074, 0.5], [2.0, 2.0**-1074, 0.5]]), *(np.zeros((2, 3)) for _ in zeros))
+    c = direct_matmul(platform, a, b, limbs)
+    inf = np.inf
+    rows = [[inf, 2.0**-50, 2.0**1023], [2.0**1001, 2.0**-74, 2.0**999], [-inf, -(2.0**-51), -(2.0**1022)]]
+    np.testing.assert_array_equal(c[0], [*rows, [1e-323, 0, 0]])
+    if 1 < limbs <= 4:  # beyond, what is 2^-53L below the largest term may be dropped
+        np.testing.assert_array_equal(c[1], [[0, 0, 0], [2.0, 2.0**-1074, 0.5], [0, 0, 0], [0, 0, 0]])
+    for limb in c[2:]:
+        np.testing.assert_array_equal(limb, 0.0)
+    # subnormal entries keep all their bits
+    rng = inputs.generator("tiny")
+    tiny = inputs.subnormal(rng, (3, 3), limbs)
+    big = tuple(limb * 2.0**1000 for limb in inputs.full(rng, (3, 2), limbs))
+    check_direct(platform, tiny, big, limbs, "subnormal entries")
+
+
+@pytest.mark.parametrize("platform", PLATFORMS)
+@pytest.mark.parametrize("limbs", [1, 2, 4, 5])
+def test_direct_matmul_survives_nonfinite_entries(platform, limbs):
+    a = (np.array([[1.0, np.inf], [np.nan, 2.0], [3.0, 4.0]]), *(np.zeros((3, 2)) for _ in range(limbs - 1)))
+    b = (np.eye(2), *(np.zeros((2, 2)) for _ in range(limbs - 1)))
+    exponent = np.array([2000, -2000, 3], np.int32)  # whatever a scan makes of them
+    out = [((3, 2), np.float64)] * limbs
+    c = call(platform, "jaxmd_direct_matmul", out, *a, *b, exponent, np.ones(2, np.int32), lhs_limbs=limbs)
+    np.testing.assert_array_equal(c[0][2], [3.0, 4.0])
