@@ -80,7 +80,7 @@ def _add_transpose(cotangents: Numbers, numbers: Numbers, *, limbs: int) -> Numb
 add_p = define(
     "add",
     shape_rule=like_operands("add"),
-    lowering=_ffi.lowering("jaxmd_add", attrs=_binary_attrs),
+    lowering=_ffi.lowering("jaxmd_add", attrs=_binary_attrs, elementwise=True),
     jvp=_add_jvp,
     transpose=_add_transpose,
     resize=resize,
@@ -123,7 +123,7 @@ def _mul_transpose(cotangents: Numbers, numbers: Numbers, *, limbs: int) -> list
 mul_p = define(
     "mul",
     shape_rule=like_operands("mul"),
-    lowering=_ffi.lowering("jaxmd_mul", attrs=_binary_attrs),
+    lowering=_ffi.lowering("jaxmd_mul", attrs=_binary_attrs, elementwise=True),
     jvp=_mul_jvp,
     transpose=_mul_transpose,
     resize=resize,
@@ -158,7 +158,7 @@ def _div_transpose(cotangents: Numbers, numbers: Numbers, *, limbs: int) -> list
 div_p = define(
     "div",
     shape_rule=like_operands("div"),
-    lowering=_ffi.lowering("jaxmd_div", attrs=_binary_attrs),
+    lowering=_ffi.lowering("jaxmd_div", attrs=_binary_attrs, elementwise=True),
     jvp=_div_jvp,
     transpose=_div_transpose,
     resize=resize,
@@ -196,7 +196,7 @@ def _sqrt_jvp(numbers: Numbers, tangents: Numbers, *, limbs: int) -> tuple[Numbe
 sqrt_p = define(
     "sqrt",
     shape_rule=like_operands("sqrt"),
-    lowering=_ffi.lowering("jaxmd_sqrt"),
+    lowering=_ffi.lowering("jaxmd_sqrt", elementwise=True),
     jvp=_sqrt_jvp,
     resize=resize,
 )
@@ -226,7 +226,7 @@ def _scale_transpose(cotangents: Numbers, numbers: Numbers, *, limbs: int) -> li
 scale_p = define(
     "scale",
     shape_rule=like_operands("scale", (jnp.float64, jnp.int32)),
-    lowering=_ffi.lowering("jaxmd_scale"),
+    lowering=_ffi.lowering("jaxmd_scale", elementwise=True),
     jvp=_scale_jvp,
     transpose=_scale_transpose,
     resize=resize,
@@ -264,7 +264,7 @@ def _two_sum_jvp(numbers: Numbers, tangents: Numbers, *, limbs: int) -> tuple[Nu
 two_sum_p = define(
     "two_sum",
     shape_rule=_pair_shape_rule("two_sum"),
-    lowering=_ffi.lowering("jaxmd_two_sum"),
+    lowering=_ffi.lowering("jaxmd_two_sum", elementwise=True),
     jvp=_two_sum_jvp,
     resize=resize,
 )
@@ -301,7 +301,7 @@ def _two_prod_jvp(numbers: Numbers, tangents: Numbers, *, limbs: int) -> tuple[N
 two_prod_p = define(
     "two_prod",
     shape_rule=_pair_shape_rule("two_prod"),
-    lowering=_ffi.lowering("jaxmd_two_prod"),
+    lowering=_ffi.lowering("jaxmd_two_prod", elementwise=True),
     jvp=_two_prod_jvp,
     resize=resize,
 )

@@ -14,6 +14,8 @@ from typing import Any
 
 import jax
 import numpy as np
+from jax.extend.mlir import ir
+from jax.extend.mlir.dialects import stablehlo
 
 _MODULES = {"cpu": "jaxmd._cpu", "CUDA": "jaxmd._cuda"}
 _lock = threading.Lock()
@@ -51,6 +53,7 @@ def register() -> Mapping[str, frozenset[str]]:
                 handlers = {} if module is None else module.handlers()
                 for name, handler in handlers.items():
                     jax.ffi.register_ffi_target(name, handler, platform=platform)
+                    jax.ffi.register_ffi_target_as_batch_partitionable(name)
                 found[platform] = frozenset(handlers)
             if not found["cpu"]:
                 raise ImportError("jaxmd: the compiled module jaxmd._cpu is missing; `pip install .` builds it.")
@@ -123,12 +126,15 @@ def lowering(
     aliases: dict[int, int] | None = None,
     *,
     attrs: Callable[..., dict[str, int]] | None = None,
+    elementwise: bool = False,
 ) -> dict[str | None, Callable[..., Any]]:
     """The lowering rules of a primitive that is one call of the handler `name`.
 
     Args:
         aliases: operand index → result index that share one buffer.
         attrs: the handler's attributes as a function of the primitive's parameters (keywords); None when it has none.
+        elementwise: all operands and results have one shape, and entries do not depend on one another: XLA may then run
+            the handler on each shard of sharded operands. Without it, it gathers them on every device.
     Returns:
         platform → rule, to be registered one by one; the key None is the rule of every other platform, which raises.
     """
@@ -136,7 +142,10 @@ def lowering(
 
     def _lower(ctx: Any, *operands: Any, **params: Any) -> Any:
         register()
-        return rule(ctx, *operands, **_attributes(attrs(**params) if attrs else {}))
+        attributes = _attributes(attrs(**params) if attrs else {})
+        if elementwise and _is_partitionable(ctx.avals_in[0].shape):
+            return _lower_by_shards(name, ctx, operands, attributes)
+        return rule(ctx, *operands, **attributes)
 
     def _lower_cuda(ctx: Any, *operands: Any, **params: Any) -> Any:
         # Without the module a program may still be exported from a machine that has no GPU of its own.
@@ -151,6 +160,44 @@ def lowering(
         raise NotImplementedError(f"{name}: no kernel for platform {platforms}; jaxmd runs on cpu and cuda.")
 
     return {"cpu": _lower, "cuda": _lower_cuda, None: _refuse}
+
+
+def _is_partitionable(shape: tuple[Any, ...]) -> bool:
+    """Whether an array has axes to split, all of known length."""
+    return 0 < len(shape) < len(_FACTORS) and all(isinstance(size, int) and size > 0 for size in shape)
+
+
+_FACTORS = "ijklmnopqrstuvwxyz"  # Shardy's names for the axes of a sharding rule
+
+
+def _lower_by_shards(name: str, ctx: Any, operands: Sequence[Any], attributes: dict[str, Any]) -> list[Any]:
+    """One elementwise call that XLA splits along with its operands.
+
+    Two marks do it: a Shardy rule (all operands and results are sharded alike) propagates shardings through the call,
+    and the partitioner of batch-partitionable calls splits the leading `num_batch_dims` axes. It wants at least one
+    axis that is not split, hence one more, of length 1, around the call.
+    """
+    shape = (*ctx.avals_in[0].shape, 1)
+    axes = "[" + ", ".join(_FACTORS[: len(shape)]) + "]"
+    sizes = ", ".join(f"{factor}={size}" for factor, size in zip(_FACTORS, shape, strict=False))
+    alike = [", ".join([axes] * len(avals)) for avals in (ctx.avals_in, ctx.avals_out)]
+    marks = {
+        "sdy.sharding_rule": ir.Attribute.parse(
+            f"#sdy.op_sharding_rule<({alike[0]})->({alike[1]}) {{{sizes}}}, custom>"
+        ),
+        "mhlo.frontend_attributes": ir.DictAttr.get({"num_batch_dims": ir.StringAttr.get(str(len(shape) - 1))}),
+    }
+    inner = ctx.replace(
+        avals_in=[jax.core.ShapedArray(shape, aval.dtype) for aval in ctx.avals_in],
+        avals_out=[jax.core.ShapedArray(shape, aval.dtype) for aval in ctx.avals_out],
+    )
+    rule = jax.ffi.ffi_lowering(name, extra_attributes=marks)
+    results = rule(inner, *(_reshape(x, shape) for x in operands), **attributes)
+    return [_reshape(x, shape[:-1]) for x in results]
+
+
+def _reshape(x: Any, shape: tuple[int, ...]) -> Any:
+    return stablehlo.reshape(ir.RankedTensorType.get(shape, x.type.element_type), x)
 
 
 def unify(args: Sequence[Any]) -> list[Any]:

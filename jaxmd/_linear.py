@@ -12,9 +12,10 @@ u = 2^-53, and L is the limb count of the result.
 import math
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 from jax import lax
-from jax.sharding import NamedSharding, PartitionSpec
+from jax.sharding import PartitionSpec
 
 from jaxmd import _ffi
 from jaxmd._primitive import MAX_LIMBS, Number, Numbers, bind, define, in_jax, like_operands, same_shape, shape_of
@@ -80,7 +81,7 @@ def _add_many_transpose(cotangents: Numbers, numbers: Numbers, *, limbs: int) ->
 add_many_p = define(
     "add_many",
     shape_rule=like_operands("add_many", max_limbs=_MAX_TERMS),
-    lowering=_ffi.lowering("jaxmd_renormalize"),
+    lowering=_ffi.lowering("jaxmd_renormalize", elementwise=True),
     jvp=_add_many_jvp,
     transpose=_add_many_transpose,
     resize=resize,
@@ -278,10 +279,6 @@ def broadcast_to(x: Number, shape: tuple[int, ...]) -> Number:
 def _reduce_sum_shape_rule(*avals: Any, counts: tuple[int, ...], limbs: int, axes: tuple[int, ...]) -> list[Any]:
     aval = same_shape("reduce_sum", avals, counts)
     shape = tuple(1 if axis in axes else size for axis, size in enumerate(aval.shape))
-    spec = aval.sharding.spec
-    if any(spec[axis] is not None for axis in axes):
-        kept = PartitionSpec(*(None if axis in axes else name for axis, name in enumerate(spec)))
-        aval = aval.update(sharding=NamedSharding(aval.sharding.mesh, kept))
     return [aval.update(shape=shape)] * limbs
 
 
@@ -354,5 +351,14 @@ def reduce_sum(x: Number, axes: tuple[int, ...], limbs: int, *, keepdims: bool =
     """
     if not axes:
         return resize(x, limbs)
-    total = bind(reduce_sum_p, [x], limbs, axes=tuple(sorted(axes)))[0]
+    total = bind(reduce_sum_p, [_gathered(x, axes)], limbs, axes=tuple(sorted(axes)))[0]
     return total if keepdims else tuple(jnp.squeeze(limb, tuple(axes)) for limb in total)
+
+
+def _gathered(x: Number, axes: tuple[int, ...]) -> Number:
+    """`x` with whole axes where its type says that they are sharded (explicit sharding)."""
+    spec = jax.typeof(x[0]).sharding.spec
+    if all(spec[axis] is None for axis in axes):
+        return x
+    kept = PartitionSpec(*(None if axis in axes else name for axis, name in enumerate(spec)))
+    return tuple(jax.reshard(limb, kept) for limb in x)

@@ -71,7 +71,7 @@ def bind(primitive: Primitive, numbers: Numbers, limbs: int, **params: Any) -> N
     if not 1 <= limbs <= MAX_LIMBS:
         raise ValueError(f"jaxmd.{primitive.name}: limbs is {limbs}; 1 to {MAX_LIMBS} were wanted.")
     counts = tuple(len(number) for number in numbers)
-    flat = _ffi.unify([limb for number in numbers for limb in number])
+    flat = _alike([limb for number in numbers for limb in number])
     return _groups(primitive.bind(*flat, counts=counts, limbs=limbs, **params), limbs)
 
 
@@ -84,7 +84,7 @@ def same_shape(
 ) -> Any:
     """Checks limb counts, shapes, which must be one, and dtypes (float64 unless told); returns a result limb's aval.
 
-    The result keeps sharding and manual mesh axes of the operands; under explicit sharding, of the first one sharded.
+    The result keeps sharding and manual mesh axes of the operands, which `bind` has made alike.
     """
     if max(counts) > max_limbs:
         raise ValueError(f"jaxmd.{name}: an operand has {max(counts)} limbs; 1 to {max_limbs} were wanted.")
@@ -99,8 +99,7 @@ def same_shape(
                 f"jaxmd.{name}: limb 0 of operand 0 has shape {avals[0].shape} and limb {limb} of operand {number} "
                 f"has shape {aval.shape}; all limbs of all operands must have one shape."
             )
-    sharded = (aval for aval in avals if any(axis is not None for axis in aval.sharding.spec))
-    return next(sharded, avals[0]).update(dtype=jnp.dtype(jnp.float64), weak_type=False)
+    return avals[0].update(dtype=jnp.dtype(jnp.float64), weak_type=False)
 
 
 def like_operands(
@@ -123,6 +122,19 @@ def shape_of(number: Number) -> tuple[int, ...]:
 def is_linear(number: Number) -> bool:
     """Whether a transposition is with respect to this operand."""
     return any(ad.is_undefined_primal(limb) for limb in number)
+
+
+def _alike(limbs: Sequence[Any]) -> list[Any]:
+    """Limbs that vary over the same manual mesh axes and, under explicit sharding, are sharded as the first sharded.
+
+    A cotangent has the type of the result; only so is it that of the operand too.
+    """
+    limbs = _ffi.unify(limbs)
+    specs = [jax.typeof(limb).sharding.spec for limb in limbs]
+    sharded = next((spec for spec in specs if any(axis is not None for axis in spec)), None)
+    if sharded is None:
+        return limbs
+    return [limb if spec == sharded else jax.reshard(limb, sharded) for limb, spec in zip(limbs, specs, strict=True)]
 
 
 def _compiled(primitive: Primitive) -> Callable[..., Any]:
@@ -152,7 +164,7 @@ def _batch(
     ]
     if batch_params is not None:
         params = batch_params(size, **params)
-    out = primitive.bind(*_ffi.unify(front), **params)
+    out = primitive.bind(*_alike(front), **params)
     return out, [0] * len(out)
 
 

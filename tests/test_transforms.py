@@ -288,6 +288,9 @@ def test_sharded_operands(name, kind):
         xs = jax.device_put(xs, PartitionSpec("x"))
         out = jax.jit(op.apply)(*xs)
         assert_bits(out, expected, name)
+        program = jax.jit(op.apply).lower(*xs).compile().as_text()
+        assert "all-gather" not in program and "all-to-all" not in program, name
+        assert out[0].sharding.spec[0] == "x"
         for x, y in zip(jax.jit(pulled)(*xs), cotangents, strict=True):
             assert_bits(x, y, name)
         if kind == AxisType.Explicit:
@@ -305,6 +308,28 @@ def test_export(name):
     )
     again = jax.export.deserialize(exported.serialize())
     assert_bits(again.call(*xs), op.apply(*xs), name)
+
+
+@pytest.mark.parametrize("kind", [AxisType.Auto, AxisType.Explicit])
+def test_sharded_operands_of_sums(kind):
+    """Sums along a whole axis and along a sharded one, and their derivatives."""
+    x = tuple(map(jnp.asarray, full(generator(kind), (8, 3), L)))
+
+    def both(x):
+        results = [arith.reduce_sum(x, (axis,), L) for axis in (0, 1)]
+        again = [arith.broadcast_to(results[0], (8, 3)), arith.broadcast_to([r[:, None] for r in results[1]], (8, 3))]
+        return results, arith.mul(*map(tuple, again), L)
+
+    def pulled(x):
+        value, pull = jax.vjp(both, x)
+        return pull(value)[0]
+
+    expected, cotangent = both(x), pulled(x)
+    with jax.set_mesh(four_devices(kind)):
+        x = jax.device_put(x, PartitionSpec("x"))
+        for came, wanted in zip(jax.tree.leaves(jax.jit(both)(x)), jax.tree.leaves(expected), strict=True):
+            assert_bits([came], [wanted])
+        assert_bits(jax.jit(pulled)(x), cotangent)
 
 
 # Axes: broadcast_to and reduce_sum
