@@ -123,8 +123,8 @@ struct SlicedVariant {
 
 template <class Tile, template <class> class Kind>
 constexpr SlicedVariant sliced_variant(const char* name, bool aligned, double full, double alone) {
-  return {name, Tile::kBM, Tile::kBN,           Kind<Tile>::kShared, aligned,
-          full, alone,     Kind<Tile>::prepare, Kind<Tile>::launch};
+  using Variant = Kind<Tile>;
+  return {name, Tile::kBM, Tile::kBN, Variant::kShared, aligned, full, alone, Variant::prepare, Variant::launch};
 }
 
 // Cycles from examples/bench/kernels/sliced_matmul_bench.cu on one H200 (S = 6; full: n = 4096, 1024, 512; alone:

@@ -28,7 +28,7 @@ def sliced_matmul(a: jax.Array, b: jax.Array) -> jax.Array:
     """Orders of the product of two stacks of slices: out[g] = sum over i + j = g of a[i] @ b[j].
 
     The triangle of the seed's equation (4) without its zeros and copies: S(S+1)/2 matrix products, on FP64 tensor cores
-    (mma.m16n8k16 on sm_90, m8n8k4 on sm_80) where a CUDA device runs it, else `lax.dot_general`.
+    (mma.m16n8k8 on sm_90, m8n8k4 on sm_80) where a CUDA device runs it, else `lax.dot_general`.
 
     Args:
         a: float64 [S, ..., m, k].
