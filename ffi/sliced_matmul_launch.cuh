@@ -128,8 +128,8 @@ constexpr SlicedVariant sliced_variant(const char* name, bool aligned, double fu
 }
 
 // Cycles from examples/bench/kernels/sliced_matmul_bench.cu on one H200 (S = 6; full: n = 4096, 1024, 512; alone:
-// n = 512, 256); the two thin tiles are estimates. sm_80 was not measured: its instruction takes twice the cycles, which
-// in every row alike would change no choice.
+// n = 512, 256); the two thin tiles are estimates. sm_80 was not measured: its instruction takes twice the cycles,
+// which in every row alike would change no choice.
 inline constexpr SlicedVariant kSlicedVariants[] = {
     sliced_variant<SlicedTile<128, 128, 64, 32, 7, 1>, BulkVariant>("bulk 128x128", true, 2130, 2270),
     sliced_variant<SlicedTile<128, 128, 64, 32, 4, 1>, AsyncVariant>("128x128", false, 2340, 2500),
