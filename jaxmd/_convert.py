@@ -273,7 +273,7 @@ def to_strings(x: Any, digits: int | None = None) -> Any:
 
     Returns: numpy object array [...] of str; the str itself for a value without axes.
     Accuracy: None: exact round trip; n: the error is at most half a unit of the n-th digit.
-    Limits: a sum of limbs that are not normalized, if it needs more limbs, is rounded to as many as they are first.
+    Limits: limbs that are not normalized and whose sum is beyond the largest double give "inf".
     Raises: ValueError for digits below 1.
     """
     if digits is not None and digits < 1:

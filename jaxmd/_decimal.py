@@ -307,12 +307,9 @@ def limbs_to_text(limbs: Sequence[float], digits: int | None = None) -> str:
     if digits is not None:
         figures, exponent = _rounded(num, shift, digits)
         return sign + _layout(figures, exponent, digits, "")
-    canonical = ratio_to_limbs(num, 1 << shift, len(limbs))
+    canonical = ratio_to_limbs(num, 1 << shift, len(limbs))  # exact: the sum of L doubles, or an overflow
     if canonical[0] == INFINITY:
         return sign + "inf"
-    if canonical != tuple(limbs):  # limbs of a rounded value can end on a tie: (1 + 2u, −u) is read back as (1, u)
-        num, shift = limbs_to_dyadic(canonical)
-        canonical = ratio_to_limbs(num, 1 << shift, len(limbs))
     figures, exponent = _shortest(canonical)
     return sign + _layout(figures, exponent, max(16, math.ceil(53 * len(limbs) * _LOG10_2)), ".0")
 

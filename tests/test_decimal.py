@@ -66,7 +66,7 @@ counts = st.sampled_from(COUNTS)
 
 @st.composite
 def values(draw: st.DrawFn) -> Fraction:
-    """Rationals at corners: sums of doubles with gaps, halfway cases, decimals, powers of two, the ends of the range."""
+    """Rationals at corners: sums of doubles with gaps, halfway cases, decimals, powers of two, the range ends."""
     kind = draw(st.sampled_from(["sum", "ratio", "decimal", "halfway", "edge"]))
     if kind == "sum":
         return sum((Fraction(x) for x in draw(st.lists(doubles, min_size=1, max_size=5))), Fraction(0))
@@ -170,6 +170,7 @@ def test_unnormalised_limbs_print_their_sum(limbs):
     if value:
         assert limbs_to_fraction(limbs) == value
         canonical = ratio_to_limbs(value.numerator, value.denominator, len(limbs))
+        assert abs(value) >= TOP or limbs_to_fraction(canonical) == value  # as many limbs always suffice
         assert bits(text_to_limbs(limbs_to_text(limbs), len(limbs))) == bits(canonical)
 
 
@@ -184,6 +185,34 @@ def test_digits_are_correctly_rounded(value, digits):
         expected = decimal.Decimal(exact.numerator) / decimal.Decimal(exact.denominator)
     assert Fraction(text) == Fraction(expected)
     assert len(text.lstrip("-").partition("e")[0].replace(".", "").lstrip("0")) == digits
+
+
+def test_the_ends_of_the_range():
+    tiny, half = 5e-324, Fraction(1, 2**1075)  # RN(half) is 0, a tie
+    for value, expected in [
+        (half, 0.0),
+        (half * Fraction(10**30 + 1, 10**30), tiny),
+        (3 * half, 2 * tiny),
+        (TOP, math.inf),
+        (TOP * Fraction(10**400 - 1, 10**400), MAX),
+    ]:
+        with decimal.localcontext(prec=2000):
+            text = str(decimal.Decimal(value.numerator) / decimal.Decimal(value.denominator))
+        assert Fraction(text) == value
+        for sign in (1, -1):
+            for limbs in (
+                text_to_limbs("-" * (sign < 0) + text, 1),
+                number_to_limbs(sign * value, 1),
+            ):
+                assert bits(limbs) == bits((sign * expected,)), (value, sign)
+    assert text_to_limbs("2.4703282292062328e-324", 1) == (tiny,)
+    assert text_to_limbs("2.4703282292062327e-324", 1) == (0.0,)
+    assert text_to_limbs("1.7976931348623158e308", 1) == (MAX,)
+    assert text_to_limbs("1.7976931348623159e308", 1) == (math.inf,)
+    assert dyadic_to_limbs(3, -1076, 1) == text_to_limbs("0x3p-1076", 1) == (tiny,)
+    assert dyadic_to_limbs(1, -1075, 1) == text_to_limbs("0x1p-1075", 1) == (0.0,)
+    assert dyadic_to_limbs(2**54 - 1, 970, 1) == (math.inf,)
+    assert dyadic_to_limbs(2**55 - 3, 969, 1) == (MAX,)
 
 
 def test_special_values():
