@@ -26,4 +26,5 @@
   X(two_prod)                  \
   X(exact_matmul)              \
   X(exponent_span)             \
+  X(direct_matmul)             \
   X(sliced_matmul)
