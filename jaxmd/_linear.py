@@ -21,6 +21,7 @@ from jaxmd import _ffi
 from jaxmd._primitive import MAX_LIMBS, Number, Numbers, bind, define, in_jax, like_operands, same_shape, shape_of
 
 _MAX_TERMS = 128  # doubles that one call of the renormalize handler takes
+_GROUP = _MAX_TERMS // MAX_LIMBS  # numbers that a sum adds at once; larger groups are no faster and compile for longer
 
 
 def resize(x: Number, limbs: int) -> Number:
@@ -291,22 +292,21 @@ def _reduce_sum_impl(*x: Any, counts: tuple[int, ...], limbs: int, axes: tuple[i
     if length == 0:
         total = tuple(jnp.zeros(terms[0].shape[1:]) for _ in range(limbs))
     else:
-        while length * len(terms) > _MAX_TERMS:
-            group = max(2, _MAX_TERMS // len(terms))
-            length = -(-length // group)
-            terms = _sum_leading(terms, group, length, min(limbs + 1, MAX_LIMBS))
+        while length > _GROUP:
+            length = -(-length // _GROUP)
+            terms = _sum_leading(terms, length, min(limbs + 1, MAX_LIMBS))
         numbers = [tuple(limb[i] for limb in terms) for i in range(length)]
         total = add_many(numbers, limbs)
     out = tuple(1 if axis in axes else size for axis, size in enumerate(shape))
     return [limb.reshape(out) for limb in total]
 
 
-def _sum_leading(terms: Number, group: int, length: int, limbs: int) -> Number:
-    """Partial sums of terms[length·group, ...] (zeros appended) over groups of `group`; result [length, ...]."""
-    missing = group * length - terms[0].shape[0]
+def _sum_leading(terms: Number, length: int, limbs: int) -> Number:
+    """Partial sums of terms[≤ 8·length, ...] (zeros appended), eight at a time; result [length, ...]."""
+    missing = _GROUP * length - terms[0].shape[0]
     padded = [jnp.pad(limb, [(0, missing)] + [(0, 0)] * (limb.ndim - 1)) for limb in terms]
-    grouped = [limb.reshape(group, length, *limb.shape[1:]) for limb in padded]
-    return add_many([tuple(limb[i] for limb in grouped) for i in range(group)], limbs)
+    grouped = [limb.reshape(_GROUP, length, *limb.shape[1:]) for limb in padded]
+    return add_many([tuple(limb[i] for limb in grouped) for i in range(_GROUP)], limbs)
 
 
 def _reduce_sum_jvp(
@@ -337,20 +337,23 @@ reduce_sum_p = define(
 def reduce_sum(x: Number, axes: tuple[int, ...], limbs: int, *, keepdims: bool = False) -> Number:
     """The sum along `axes` (non-negative, distinct), in `limbs` limbs; its transpose is `broadcast_to`.
 
-    A tree: up to 128 limbs are added and rounded at once; partial sums carry one limb more than the result (16 at
-    most). The order depends on the length alone: the same input gives the same bits on every device.
+    A tree: eight numbers are added and rounded at once; partial sums carry one limb more than the result (16 at most).
+    The order depends on the length alone: the same input gives the same bits on every device.
     An empty sum is +0.
 
     Args:
         x: tuple of arrays.
         keepdims: keep the summed axes with length 1.
     Accuracy:
-        |error| ≤ u^L·|sum| + log2(n)·u^K·Σ|x_i| for n terms, K = min(L + 1, 16); up to 128/L terms u^L·|sum|.
+        |error| ≤ u^L·|sum| + log2(n)·u^K·Σ|x_i| for n terms, K = min(L + 1, 16); up to eight terms u^L·|sum|.
     Limits:
-        A partial sum beyond the range makes the sum inf.
+        A partial sum beyond the range makes the sum inf. Under `jax.export` the summed axes cannot be symbolic.
     """
     if not axes:
         return resize(x, limbs)
+    shape = shape_of(x)
+    if not all(isinstance(shape[axis], int) for axis in axes):
+        raise ValueError(f"jaxmd.reduce_sum: x has shape {shape}; the length of a summed axis must be a constant.")
     total = bind(reduce_sum_p, [_gathered(x, axes)], limbs, axes=tuple(sorted(axes)))[0]
     return total if keepdims else tuple(jnp.squeeze(limb, tuple(axes)) for limb in total)
 
