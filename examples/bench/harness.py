@@ -42,14 +42,14 @@ class Time:
     repetitions: int
 
 
-def measure(function: Callable[..., Any], operands: Sequence[tuple[Any, ...]], budget: float = 4.0) -> Time:
-    """Time `function` on each tuple of `operands`, all inside one jitted program, so that dispatch is shared.
+def measure(function: Callable[..., Any], operands: Sequence[tuple[Any, ...]], budget: float = 2.0) -> tuple[Any, Time]:
+    """The result on the first of `operands`, and the time of one call; all calls are inside one jitted program.
 
     The tuples must be different arrays, or XLA would make one call of them. Two warm-up runs (the first compiles), then
     at least ten repetitions, more while `budget` seconds last (at most fifty).
     """
     program = jax.jit(lambda sets: [function(*operand) for operand in sets])
-    jax.block_until_ready(program(list(operands)))
+    results = jax.block_until_ready(program(list(operands)))
     jax.block_until_ready(program(list(operands)))
     seconds: list[float] = []
     while len(seconds) < 10 or (len(seconds) < 50 and sum(seconds) < budget):
@@ -57,7 +57,7 @@ def measure(function: Callable[..., Any], operands: Sequence[tuple[Any, ...]], b
         jax.block_until_ready(program(list(operands)))
         seconds.append((time.perf_counter() - start) / len(operands))
     quartiles = statistics.quantiles(seconds, n=4)
-    return Time(statistics.median(seconds), quartiles[2] - quartiles[0], len(seconds))
+    return results[0], Time(statistics.median(seconds), quartiles[2] - quartiles[0], len(seconds))
 
 
 class Report:
@@ -116,7 +116,7 @@ def double_peak(n: int, budget: float = 2.0) -> float:
     """Measured float64 flops a second of jnp.matmul at n × n: the peak that shares are of."""
     keys = jax.random.split(jax.random.key(7), 2)
     a, b = (jax.random.normal(key, (n, n)) for key in keys)
-    return 2 * n**3 / measure(jnp.matmul, [(a, b)], budget).seconds
+    return 2 * n**3 / measure(jnp.matmul, [(a, b)], budget)[1].seconds
 
 
 def copies(pair: Callable[[int], tuple[Any, ...]], count: int) -> list[tuple[Any, ...]]:
