@@ -232,8 +232,8 @@ def matmul_limbs(
     b: Sequence[jax.Array],
     *,
     limbs: int,
-    engine: Engine = "auto",
-    accuracy: Accuracy = "componentwise",
+    engine: str = "auto",
+    accuracy: str = "componentwise",
     addend: Sequence[jax.Array] | None = None,
 ) -> Limbs:
     """A B (+ addend) on limbs: ranks >= 2, batch axes that broadcast; `jaxmd.matmul` documents the rest."""

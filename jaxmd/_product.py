@@ -66,24 +66,39 @@ def _sliced_matmul_shape_rule(a: Any, b: Any) -> Any:
 
 
 def _sliced_matmul_dots(a: jax.Array, b: jax.Array) -> jax.Array:
-    """One dot per order: [A_0 ... A_g] [B_g; ...; B_0], slices side by side along k."""
+    """In XLA's own products: one dot per order, or one per pair of slices where compiling them would cost more."""
+    count, m, k, n = a.shape[0], a.shape[-2], a.shape[-1], b.shape[-1]
+    large = not all(isinstance(d, int) for d in (m, n)) or m * n * k > 2**22
+    orders = _order_by_order(a, b) if count <= 8 or large else _pair_by_pair(a, b)
+    return jnp.where(orders == 0, 0.0, orders)  # a sum of 0 · negative is −0 in a dot, +0 in the kernel
+
+
+def _dot(a: jax.Array, b: jax.Array) -> jax.Array:
+    """[..., m, k] x [..., k, n], float64 on every backend."""
+    batch = tuple(range(a.ndim - 2))
+    contract = ((a.ndim - 1,), (a.ndim - 2,))
+    return lax.dot_general(a, b, (contract, (batch, batch)), precision=lax.Precision.HIGHEST)
+
+
+def _order_by_order(a: jax.Array, b: jax.Array) -> jax.Array:
+    """Order g is [A_0 ... A_g] [B_g; ...; B_0], slices side by side along k."""
     count, *batch, m, k = a.shape
-    n = b.shape[-1]
     row = jnp.moveaxis(a, 0, -2).reshape(*batch, m, count * k)
-    column = jnp.moveaxis(b[::-1], 0, -3).reshape(*batch, count * k, n)
-    axes = tuple(range(len(batch)))
-    rank = len(batch)
-    orders = [
-        lax.dot_general(
-            lax.slice_in_dim(row, 0, (g + 1) * k, axis=rank + 1),
-            lax.slice_in_dim(column, (count - 1 - g) * k, count * k, axis=rank),
-            (((rank + 1,), (rank,)), (axes, axes)),
-            precision=lax.Precision.HIGHEST,
-        )
-        for g in range(count)
-    ]
-    stacked = jnp.stack(orders)
-    return jnp.where(stacked == 0, 0.0, stacked)  # a sum of 0 · negative is −0 in a dot, +0 in the kernel
+    column = jnp.moveaxis(b[::-1], 0, -3).reshape(*batch, count * k, b.shape[-1])
+    return jnp.stack([_dot(row[..., : (g + 1) * k], column[..., (count - 1 - g) * k :, :]) for g in range(count)])
+
+
+def _pair_by_pair(a: jax.Array, b: jax.Array) -> jax.Array:
+    """A loop over the pairs i + j = g: compiled once, however many slices there are."""
+    pairs = [(i, g - i) for g in range(a.shape[0]) for i in range(g + 1)]
+    left, right = (jnp.asarray(index, jnp.int32) for index in zip(*pairs, strict=True))
+    zero = jnp.stack([_dot(a[0], b[0]) * 0.0] * a.shape[0])
+
+    def add_pair(orders: jax.Array, pair: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, None]:
+        i, j = pair
+        return orders.at[i + j].add(_dot(a[i], b[j])), None
+
+    return lax.scan(add_pair, zero, (left, right))[0]
 
 
 _sliced_matmul_kernel = _ffi.lowering("jaxmd_sliced_matmul")

@@ -18,6 +18,7 @@ shared exponents (the seed quarters each entry by its own) and by balanced digit
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Sequence
 
 import jax
@@ -105,14 +106,21 @@ def balanced_digits(limbs: Limbs, scale: jax.Array, width: int, count: int) -> j
     """
     top = width * (count - 1)
     lows = jnp.arange(top, -1, -width, dtype=jnp.int64).reshape((count,) + (1,) * limbs[0].ndim)
-    total = jnp.zeros((count, *limbs[0].shape), jnp.int64)
-    for limb in limbs:
+    units = (width * count - 1) - scale.astype(jnp.int64)
+
+    def add_limb(total: jax.Array, limb: jax.Array) -> jax.Array:
         magnitude, q, negative = _integer(limb)
-        position = q + (width * count - 1) - scale.astype(jnp.int64)  # of M's lowest bit, in units
+        position = q + units  # of M's lowest bit
         digit = _window(magnitude[None], lows - position[None], width)
         round_up = _window(magnitude, -position - 1, 1)  # the bit below the units place
         digit = digit + jnp.where(lows == 0, round_up[None], 0)
-        total = total + jnp.where(negative[None], -digit, digit)
+        return total + jnp.where(negative[None], -digit, digit)
+
+    total = add_limb(jnp.zeros((count, *limbs[0].shape), jnp.int64), limbs[0])
+    if len(limbs) <= 4:  # one fused pass; beyond, a loop, which compiles in constant time
+        total = functools.reduce(add_limb, limbs[1:], total)
+    else:
+        total = lax.scan(lambda t, limb: (add_limb(t, limb), None), total, jnp.stack(limbs[1:]))[0]
     half, mask = 1 << (width - 1), (1 << width) - 1
 
     def carry_step(carry: jax.Array, digit: jax.Array) -> tuple[jax.Array, jax.Array]:
