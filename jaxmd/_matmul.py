@@ -17,6 +17,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import itertools
+import math
 from collections.abc import Sequence
 from typing import Any, Literal
 
@@ -156,8 +157,8 @@ def _sliced(
 
 def _level(needed: jax.Array, plans: Sequence[Plan]) -> jax.Array:
     """Lowest level that leaves at most 1 entry in 256 (or 16 in all) to the exact sum; else the highest."""
-    total = jnp.sum(jnp.ones_like(needed))
-    few = [_few(jnp.sum((needed > p.guard).astype(jnp.int32)), total) for p in plans[:-1]]
+    total = jnp.sum(jnp.ones_like(needed), dtype=jnp.int64)
+    few = [_few(jnp.sum(needed > p.guard, dtype=jnp.int64), total) for p in plans[:-1]]
     level = jnp.int32(len(plans) - 1)
     for i, ok in reversed(list(enumerate(few))):
         level = jnp.where(ok, jnp.int32(i), level)
@@ -165,7 +166,7 @@ def _level(needed: jax.Array, plans: Sequence[Plan]) -> jax.Array:
 
 
 def _few(flagged: jax.Array, total: jax.Array) -> jax.Array:
-    return flagged <= jnp.maximum(jnp.int32(16), total // 256)
+    return flagged <= jnp.maximum(jnp.int64(16), total // 256)
 
 
 def _evaluate(
@@ -196,7 +197,7 @@ def _product_limbs(a: Limbs, b: Limbs, limbs: int, inner: int, engine: Engine, a
     else:
         span = _product.exponent_span(ea16, eb16).astype(jnp.int32)
     balanced = engine == "fp64" and accuracy == "componentwise"
-    shift = _balance(ea, eb) if balanced else jnp.zeros_like(ea[..., 0, :])
+    shift = _balance(ea, eb) if balanced else jnp.zeros((*ea.shape[:-2], k), jnp.int32)
     row = _slices.shared_exponent(ea + shift[..., None, :], -1)
     column = _slices.shared_exponent(eb - shift[..., :, None], -2)
     if accuracy == "componentwise":
@@ -256,8 +257,9 @@ def matmul_limbs(
         extra = tuple(jnp.broadcast_to(x, (*batch, m, n)) for x in extra)
     params: dict[str, Any] = {"limbs": limbs, "engine": engine, "accuracy": accuracy}
     if not batch_b and batch_a == batch and batch:  # one B for the whole batch: rows of all members together
-        rows = [x.reshape(-1, k) for x in a]
-        c = _bind([tuple(rows), tuple(b), tuple(x.reshape(-1, n) for x in extra)], **params)
+        total = math.prod(batch) * m
+        rows = [x.reshape(total, k) for x in a]
+        c = _bind([tuple(rows), tuple(b), tuple(x.reshape(total, n) for x in extra)], **params)
         return tuple(x.reshape(*batch, m, n) for x in c)
     a = tuple(jnp.broadcast_to(x, (*batch, m, k)) for x in a)
     b = tuple(jnp.broadcast_to(x, (*batch, k, n)) for x in b)
@@ -335,7 +337,7 @@ def _matmul_batch(
     folded[shared] = tuple(groups[shared][0])
     out = _bind(folded, limbs, **params)
     at = out[0].ndim + fold + 1
-    out = tuple(x.reshape(*x.shape[:at], size, -1, *x.shape[at + 1 :]) for x in out)
+    out = tuple(x.reshape(*x.shape[:at], size, x.shape[at] // size if size else 0, *x.shape[at + 1 :]) for x in out)
     return out, [at] * len(out)
 
 
