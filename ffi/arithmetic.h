@@ -2,7 +2,8 @@
 //
 // Each operation has two parts that share one core:
 //   x_fast(…)     packs of lanes; answers which lanes are done: operands finite and within 2^±reach(limbs), or zero
-//   x_careful(…)  one element, any input: operands are scaled to significands in [1, 2], the core runs, and the exact sum
+//   x_careful(…)  one element, any input: operands are scaled to significands in [1, 2], the core runs, and the exact
+//   sum
 //                 of its slots is rounded once into the scaled-back format (gradual underflow, overflow to inf)
 // A lane's path depends on its own operands only, and either path rounds the same slots canonically: the bits do not
 // depend on the instruction set, on neighbours, or on which side of a product an operand stands.
@@ -25,8 +26,8 @@ JAXMD_INLINE MaskOf<V> within_reach(V x, int limbs) {
   return less_equal(a, far) & (less_equal(near, a) | equal(a, zero));
 }
 
-// x := canonical limbs of the same value, as many; answers the lanes where that is certain. A zero keeps the sign of its
-// leading limb when all limbs are zero, and is +0 after a cancellation.
+// x := canonical limbs of the same value, as many; answers the lanes where that is certain. A zero keeps the sign of
+// its leading limb when all limbs are zero, and is +0 after a cancellation.
 template <int N, class V>
 JAXMD_INLINE MaskOf<V> normalize(V* x, int n) {
   if (n == 1) return less(abs(x[0]), broadcast<V>(0x1p1000));
@@ -82,8 +83,10 @@ JAXMD_NOINLINE void add_careful(const double* x, int nx, const double* y, int ny
 }
 
 // ---- mul: the triangle of products with their exact errors, order `limbs` rounded.
-// |error| ≤ (1 + 2^-30)·2^-53L·|xy| while no limb of the result is subnormal: u^L from the last rounding,
-// (L + 2)²·u^(L+1) from the dropped orders and 4(L + 1)^4·u^(L+1) from the rounded order.
+// |error| ≤ (1 + 2^-27)·2^-53L·|xy| while no limb of the result is subnormal. u^L is the last rounding; the rest is
+// what order `limbs` rounds, u^(L+1) times the sum of the sizes that pass through the last slot (2^-27 at L = 16,
+// 2^-39 at 8, 2^-47 at 2, by following |slots| through the loops with every error at its largest), and (L + 2)·u^(L+1)
+// left out.
 
 template <int K, class V>
 JAXMD_INLINE void mul_core(const V* a, int na, const V* b, int nb, int limbs, V* acc) {
@@ -131,11 +134,27 @@ JAXMD_NOINLINE void mul_careful(const double* x, int nx, const double* y, int ny
   exact_sum(acc, limbs + 1, limbs, ea + eb, r);
 }
 
-// ---- div: long division. q_k = RN(rest/y_0), rest −= q_k·y in a cascade of limbs + 1 slots, one digit more than limbs.
-// |error| ≤ (1 + 2^-15)·2^-53L·|x/y| while no limb of the result is subnormal: each step leaves |rest| ≤ 4u·|rest|, so
-// that after L + 1 digits 4^(L+1)·u^(L+1) is left, and the cascade rounds only in slot L.
-// Source: the long division of Y. Hida, X. Li, D. Bailey, Algorithms for quad-double precision floating point arithmetic
-// (ARITH-15, 2001), section 3.5; ours keeps the rest in exact cascades and any limb count.
+// ---- div: long division. q_k = RN(rest/y_0), rest −= q_k·y in a cascade of limbs + 1 slots, one digit more than
+// limbs. |error| ≤ (1 + 2^-10)·2^-53L·|x/y| while no limb of the result is subnormal. u^L is the last rounding; a step
+// leaves |rest| ≤ 4.1u·|rest|, so that 2^-20·u^L is left after L + 1 digits, and the last slot rounds less than
+// 2^-10·u^L in all (2^-10 at L = 16, 2^-31 at 8, 2^-43 at 2, following |slots| as for mul).
+// Source: the long division of Y. Hida, X. Li, D. Bailey, Algorithms for quad-double precision floating point
+// arithmetic (ARITH-15, 2001), section 3.5; ours keeps the rest in exact cascades and any limb count.
+
+// The rest after digit k is of order k + 1: slot k, nearly cancelled, is emptied into the slots below.
+template <int N, class V>
+JAXMD_INLINE void pass_down(V* rest, int k, int limbs) {
+  if (limbs <= kUnsettledLimbs) {
+    cascade_add<N>(rest, limbs + 1, k + 1, rest[k]);
+    return;
+  }
+  settle<N>(rest, k, limbs + 1);
+  rest[limbs] = add_rn(rest[limbs - 1], rest[limbs]);
+  each<N>(limbs - 1, [&](int i) JAXMD_LAMBDA {
+    const int h = limbs - 1 - i;
+    if (h > k) rest[h] = rest[h - 1];
+  });
+}
 
 template <int K, class V>
 JAXMD_INLINE void div_core(const V* a, int na, const V* b, int nb, int limbs, V* q) {
@@ -155,7 +174,7 @@ JAXMD_INLINE void div_core(const V* a, int na, const V* b, int nb, int limbs, V*
       cascade_add<N>(rest, n, k + j, p);
       cascade_add<N>(rest, n, k + j + 1, e);
     });
-    cascade_add<N>(rest, n, k + 1, rest[k]);
+    pass_down<N>(rest, k, limbs);
   });
 }
 
@@ -187,7 +206,7 @@ JAXMD_NOINLINE void div_careful(const double* x, int nx, const double* y, int ny
 }
 
 // ---- sqrt: digit by digit. d_0 = RN(√x_0), d_k = RN(rest/(2·d_0)), rest = x − (d_0 + … + d_k)² in a cascade.
-// |error| ≤ (1 + 2^-15)·2^-53L·√x while no limb of the result is subnormal, as for div.
+// |error| ≤ (1 + 2^-10)·2^-53L·√x while no limb of the result is subnormal, as for div.
 
 template <int K, class V>
 JAXMD_INLINE void sqrt_core(const V* a, int na, int limbs, V* d) {
@@ -211,7 +230,7 @@ JAXMD_INLINE void sqrt_core(const V* a, int na, int limbs, V* d) {
       cascade_add<N>(rest, n, k + i, p);
       cascade_add<N>(rest, n, k + i + 1, e);
     });
-    cascade_add<N>(rest, n, k + 1, rest[k]);
+    pass_down<N>(rest, k, limbs);
   });
 }
 

@@ -44,8 +44,8 @@ JAXMD_INLINE int64_t stride() {
 #endif
 }
 
-// Blocks to keep on a multiprocessor: the common path fits the registers this leaves, and hides the loads' latency; only
-// the careful path spills.
+// Blocks to keep on a multiprocessor: the common path fits the registers this leaves, and hides the loads' latency;
+// only the careful path spills.
 constexpr int resident_blocks(int limbs) { return limbs == 0 ? 2 : limbs <= 2 ? 8 : 5; }
 
 struct Add {
@@ -231,13 +231,13 @@ ffi::Error collect(const char* who, ffi::RemainingArgs args, ffi::RemainingRets 
     const auto b = args.get<ffi::AnyBuffer>(i);
     if (!b.has_value()) return b.error();
     if (i == 0) p->count = static_cast<int64_t>(b->element_count());
-    if (wrong(*b)) return invalid(who, "operands differ in shape or are not float64; equal float64 shapes were wanted.");
+    if (wrong(*b)) return invalid(who, "operands differ in shape or type; equal float64 shapes were wanted.");
     p->in[i] = static_cast<const double*>(b->untyped_data());
   }
   for (int i = 0; i < p->outs; ++i) {
     auto b = rets.get<ffi::AnyBuffer>(i);
     if (!b.has_value()) return b.error();
-    if (wrong(**b)) return invalid(who, "results differ from the operands in shape or are not float64.");
+    if (wrong(**b)) return invalid(who, "results are not the operands' float64 shape, which was wanted.");
     p->out[i] = static_cast<double*>((*b)->untyped_data());
   }
   return ffi::Error::Success();
@@ -292,7 +292,7 @@ ffi::Error scale(cudaStream_t stream, ffi::RemainingArgs args, ffi::RemainingRet
   const auto exponent = args.get<ffi::AnyBuffer>(args.size() - 1);
   if (!exponent.has_value()) return exponent.error();
   if (exponent->element_type() != ffi::S32 || static_cast<int64_t>(exponent->element_count()) != p.count) {
-    return invalid("scale", "the exponent is not int32 of the limbs' shape.");
+    return invalid("scale", "the exponent differs from the limbs in shape or is not int32; that was wanted.");
   }
   if (p.count == 0) return ffi::Error::Success();
   scale_kernel<<<blocks(p.count), kThreads, 0, stream>>>(p, static_cast<const int32_t*>(exponent->untyped_data()));
@@ -316,7 +316,9 @@ ffi::Error two_prod(cudaStream_t stream, ffi::RemainingArgs args, ffi::Remaining
   return pair("two_prod", two_prod_kernel, stream, args, rets);
 }
 
-auto unary_binding() { return ffi::Ffi::Bind().Ctx<ffi::PlatformStream<cudaStream_t>>().RemainingArgs().RemainingRets(); }
+auto unary_binding() {
+  return ffi::Ffi::Bind().Ctx<ffi::PlatformStream<cudaStream_t>>().RemainingArgs().RemainingRets();
+}
 auto binary_binding() {
   return ffi::Ffi::Bind()
       .Ctx<ffi::PlatformStream<cudaStream_t>>()

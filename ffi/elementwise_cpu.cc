@@ -44,13 +44,13 @@ ffi::Error collect(const char* who, ffi::RemainingArgs args, ffi::RemainingRets 
     const auto b = args.get<ffi::AnyBuffer>(i);
     if (!b.has_value()) return b.error();
     if (i == 0) buffers->count = static_cast<int64_t>(b->element_count());
-    if (wrong(*b)) return invalid(who, "operands differ in shape or are not float64; equal float64 shapes were wanted.");
+    if (wrong(*b)) return invalid(who, "operands differ in shape or type; equal float64 shapes were wanted.");
     buffers->in.push_back(static_cast<const double*>(b->untyped_data()));
   }
   for (size_t i = 0; i < rets.size(); ++i) {
     auto b = rets.get<ffi::AnyBuffer>(i);
     if (!b.has_value()) return b.error();
-    if (wrong(**b)) return invalid(who, "results differ from the operands in shape or are not float64.");
+    if (wrong(**b)) return invalid(who, "results are not the operands' float64 shape, which was wanted.");
     buffers->out.push_back(static_cast<double*>((*b)->untyped_data()));
   }
   return ffi::Error::Success();
@@ -117,7 +117,7 @@ ffi::Error scale(ffi::ThreadPool pool, ffi::RemainingArgs args, ffi::RemainingRe
   const auto exponent = args.get<ffi::AnyBuffer>(args.size() - 1);
   if (!exponent.has_value()) return exponent.error();
   if (exponent->element_type() != ffi::S32 || static_cast<int64_t>(exponent->element_count()) != b.count) {
-    return invalid("scale", "the exponent is not int32 of the limbs' shape.");
+    return invalid("scale", "the exponent differs from the limbs in shape or is not int32; that was wanted.");
   }
   const auto* e = static_cast<const int32_t*>(exponent->untyped_data());
   const int n = static_cast<int>(b.in.size());

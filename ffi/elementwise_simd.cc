@@ -1,5 +1,5 @@
-// Elementwise kernels: limbs of a pack of elements into registers, the operation of arithmetic.h, and the careful scalar
-// path for the lanes that the fast one declines. Compiled once per instruction set.
+// Elementwise kernels: limbs of a pack of elements into registers, the operation of arithmetic.h, and the careful
+// scalar path for the lanes that the fast one declines. Compiled once per instruction set.
 #include "elementwise.h"
 
 #include "arithmetic.h"
@@ -18,8 +18,8 @@ JAXMD_INLINE void store(LimbsOut p, const V* r, int n, int64_t at) {
   for (int i = 0; i < n; ++i) Value<V>::store(p[i] + at, r[i]);
 }
 
-// step(V(), at) answers the finished lanes of elements at … at + lanes − 1 and repair(at) redoes one element. Whole packs
-// first, then the rest one by one.
+// step(V(), at) answers the finished lanes of elements at … at + lanes − 1 and repair(at) redoes one element. Whole
+// packs first, then the rest one by one.
 template <class Step, class Repair>
 JAXMD_INLINE void for_packs(int64_t begin, int64_t end, Step step, Repair repair) {
   constexpr int lanes = Value<Pack>::lanes;
@@ -229,7 +229,8 @@ void two_prod(Limbs ab, LimbsOut pr, int64_t begin, int64_t end) {
 }  // namespace
 
 extern const ElementwiseKernels elementwise;
-const ElementwiseKernels elementwise = {binary<Add>, binary<Mul>, binary<Div>, sqrt, renormalize, scale, two_sum, two_prod};
+const ElementwiseKernels elementwise = {binary<Add>, binary<Mul>, binary<Div>, sqrt,
+                                        renormalize, scale,       two_sum,     two_prod};
 
 }  // namespace JAXMD_ISA
 }  // namespace jaxmd

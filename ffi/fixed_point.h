@@ -1,9 +1,11 @@
 // Exact sums of doubles and of products of doubles in one long fixed-point number (Kulisch), rounded canonically.
 //
-// Shape: words_[k] holds the multiple of 2^(kLow + 32k); a word is 64 bits wide and carries are left in it, so that up to
+// Shape: words_[k] holds the multiple of 2^(kLow + 32k); a word is 64 bits wide and carries are left in it, so that up
+// to
 //   2^30 additions need no carry propagation.
 // Exact: nothing rounds before round(), provided every addend is a multiple of 2^kLow and the sum is below 2^kHigh.
-// Source: U. Kulisch, Computer Arithmetic and Validity (2nd ed., 2013), ch. 8. Ours leaves the carries in the words, and
+// Source: U. Kulisch, Computer Arithmetic and Validity (2nd ed., 2013), ch. 8. Ours leaves the carries in the words,
+// and
 //   rounds to a sequence of limbs: r1 = RN(sum), r2 = RN(sum − r1), …, ties to even.
 #pragma once
 
@@ -62,8 +64,8 @@ class FixedPoint {
   JAXMD_INLINE bool is_negative() const { return negative_; }
   JAXMD_INLINE int exponent() const { return msb() + kLow; }
 
-  // After finish(): the next limb of sum·2^scale, RN to a double (ties to even, gradual underflow, overflow to inf), and
-  // takes it away from the sum. Zero keeps the sum's sign.
+  // After finish(): the next limb of sum·2^scale, RN to a double (ties to even, gradual underflow, overflow to inf),
+  // and takes it away from the sum. Zero keeps the sum's sign.
   JAXMD_INLINE double next_limb(int scale) {
     if (is_zero()) return 0.0;
     const bool negative = negative_;

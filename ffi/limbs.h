@@ -5,8 +5,10 @@
 //   two_sum(a, b, s, e)              s = RN(a + b), s + e = a + b exactly
 //   two_prod(a, b, p, e)             p = RN(ab),    p + e = ab exactly (|ab| ≥ 2^-968 or zero)
 //   cascade_add<N>(acc, n, g, t)     acc[0..n) += t, entering at slot g; slots 0…n−2 exactly, the last one rounded
-//   muladd<N>(acc, limbs, a, na, b, nb)  acc[0..limbs] += (Σ a_i)(Σ b_j) up to order `limbs`; error of one call
-//                                    ≤ 2^-53·limbs·(limbs + 2)²·2^-53·(|a_0 b_0| + |acc_0|) for normalized a and b
+//   settle<N>(acc, g, n)             removes the overlap of acc[g..n), same sum
+//   muladd<N>(acc, limbs, a, na, b, nb)  acc[0..limbs] += (Σ a_i)(Σ b_j) up to order `limbs`, for normalized a and b;
+//   the
+//                                    slots grow together, so settle (or limbs > 4) between long runs of calls
 //   distill<N>(x, n, limbs)          sweeps x[0..n) in place; lanes answered true hold in x[0..limbs) the canonical
 //                                    rounding of the exact sum; the others need exact_sum
 //   exact_sum(x, n, limbs, scale, r) scalar, slow, always right: r = canonical rounding of 2^scale·Σ x_i
@@ -53,8 +55,29 @@ JAXMD_INLINE void cascade_add(V* acc, int n, int g, V t) {
   });
 }
 
-// Orders first ≤ g = i + j < limbs enter with their exact errors, order `limbs` is rounded, the rest (below u^(limbs+1))
-// is left out. The pair (i, j), (j, i) is added first, so that the result is symmetric in a and b.
+// acc[g..n) := the same sum with |acc_(h+1)| ≤ u·|acc_h|, whatever overlapped (by less than 50 bits): two_sum upwards,
+// then downwards. A cascade that takes many terms needs it: a slot's errors grow with the slots above, and without it
+// their worst case grows like a factorial of the number of slots.
+// Source: S. Boldo, M. Joldes, J.-M. Muller, V. Popescu, Formal verification of a floating-point expansion
+// renormalization algorithm (ITP 2017): VecSum and VecSumErrBranch, here without the branch.
+template <int N, class V>
+JAXMD_INLINE void settle(V* acc, int g, int n) {
+  each<N>(n - 1, [&](int i) JAXMD_LAMBDA {
+    const int h = n - 2 - i;
+    if (h >= g) two_sum(acc[h], acc[h + 1], acc[h], acc[h + 1]);
+  });
+  V t = acc[g];
+  each<N>(n - 1, [&](int h) JAXMD_LAMBDA {
+    if (h >= g && h < n - 1) two_sum(t, acc[h + 1], acc[h], t);
+  });
+  acc[n - 1] = t;
+}
+
+// Cascades of more slots than this settle after every order.
+constexpr int kUnsettledLimbs = 4;
+
+// Orders first ≤ g = i + j < limbs enter with their exact errors, order `limbs` is rounded, the rest (below
+// u^(limbs+1)) is left out. The pair (i, j), (j, i) is added first, so that the result is symmetric in a and b.
 template <int N, class V>
 JAXMD_INLINE void muladd_orders(int first, V* acc, int limbs, const V* a, int na, const V* b, int nb) {
   const int n = limbs + 1;
@@ -95,6 +118,7 @@ JAXMD_INLINE void muladd_orders(int first, V* acc, int limbs, const V* a, int na
       cascade_add<N>(acc, n, g, p);
       cascade_add<N>(acc, n, g + 1, e);
     });
+    if (limbs > kUnsettledLimbs && g < limbs) settle<N>(acc, g == 0 ? 0 : g - 1, n);
   });
 }
 
@@ -138,8 +162,8 @@ JAXMD_INLINE MaskOf<V> certified(const V* x, int n, int limbs) {
   return ok;
 }
 
-// A few sweeps of two_sum from the tail (S. Rump's VecSum) make the leading limbs right for almost all data; certified()
-// tells which. Exact: Σ x is unchanged (no overflow: then the lane is not certified).
+// A few sweeps of two_sum from the tail (S. Rump's VecSum) make the leading limbs right for almost all data;
+// certified() tells which. Exact: Σ x is unchanged (no overflow: then the lane is not certified).
 template <int N, class V>
 JAXMD_INLINE MaskOf<V> distill(V* x, int n, int limbs) {
   const int sweeps = limbs < n - 1 ? limbs : n - 1;
@@ -161,8 +185,10 @@ JAXMD_INLINE MaskOf<V> distill(V* x, int n, int limbs) {
   return ok;
 }
 
-// r = canonical rounding of 2^scale·Σ x[0..n). Nonfinite terms decide alone (inf − inf is nan). A sum of zeros keeps the
-// leading zero's sign; an exact cancellation is +0. At most 2^30 terms; 2^scale may lie far outside the double range.
+// r = canonical rounding of 2^scale·Σ x[0..n). Nonfinite terms decide alone (inf − inf is nan). A sum of zeros keeps
+// the leading zero's sign; an exact cancellation is +0. At most 2^30 terms; 2^scale may lie far outside the double
+// range. A sum that 2^scale takes below the double grid is rounded to it first (once, in the last limb), so that the
+// limbs stay canonical.
 JAXMD_NOINLINE void exact_sum(const double* x, int n, int limbs, int scale, double* r) {
   double special = 0;
   bool finite = true, zero = true;
@@ -185,6 +211,17 @@ JAXMD_NOINLINE void exact_sum(const double* x, int n, int limbs, int scale, doub
   }
   sum.finish();
   sum.round(limbs, scale, r);
+  // A limb rounded to 2^-1074 may now be half an ulp of an odd limb above it: the limbs' own sum, exact, settles that.
+  bool rounded = false;
+  JAXMD_ROLLED
+  for (int i = 1; i < limbs; ++i) rounded = rounded || (r[i] != 0 && r[i] < 0x1p-1021 && r[i] > -0x1p-1021);
+  if (scale < 0 && rounded) {
+    sum.clear();
+    JAXMD_ROLLED
+    for (int i = 0; i < limbs; ++i) sum.add(r[i]);
+    sum.finish();
+    if (!sum.is_zero()) sum.round(limbs, 0, r);
+  }
 }
 
 // The significand and exponent of Σ x: |m| in [1, 2], canonical in `limbs` limbs, x = m·2^(answer) to within u^limbs.

@@ -1,8 +1,9 @@
 // parallel_for on XLA's thread pool.
 //
 // The range is cut into chunks that threads take from one counter. The caller takes chunks too and then waits only for
-// chunks that a running thread has already taken, so it cannot deadlock even when every pool thread is busy or is itself
-// a caller. A helper that starts late finds no chunk and leaves. Each thread computes under GradualUnderflow (mxcsr.h).
+// chunks that a running thread has already taken, so it cannot deadlock even when every pool thread is busy or is
+// itself a caller. A helper that starts late finds no chunk and leaves. Each thread computes under GradualUnderflow
+// (mxcsr.h).
 #pragma once
 
 #include <atomic>
@@ -17,8 +18,8 @@
 
 namespace jaxmd {
 
-// body(begin, end) for disjoint pieces that cover [0, n), each but the last a multiple of `grain` long. Ranges of at most
-// one grain run in the caller alone. Choose grain so that a chunk costs about 20 µs or more. body must not throw.
+// body(begin, end) for disjoint pieces that cover [0, n), each but the last a multiple of `grain` long. Ranges of at
+// most one grain run in the caller alone. Choose grain so that a chunk costs about 20 µs or more. body must not throw.
 template <class Body>
 void parallel_for(xla::ffi::ThreadPool& pool, int64_t n, int64_t grain, Body body) {
   if (n <= 0) return;
