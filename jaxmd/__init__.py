@@ -1,1 +1,71 @@
-"""Multiple-double arithmetic and matrix products for JAX."""
+"""jaxmd: multiple-double arithmetic and matrix products for JAX, on the CPU and on NVIDIA tensor cores.
+
+Not JAX MD, which is molecular dynamics. A value is a `MultiDouble`, an array whose entries are unevaluated sums of
+doubles: two (`dd`, 31 digits) to sixteen (`hd`, 255 digits).
+"""
+
+from . import random as random
+from ._array import MultiDouble as MultiDouble
+from ._array import matmul as matmul
+from ._array import power as power
+from ._contractions import dot as dot
+from ._contractions import einsum as einsum
+from ._contractions import outer as outer
+from ._contractions import trace as trace
+from ._convert import asarray as asarray
+from ._convert import dd as dd
+from ._convert import from_limbs as from_limbs
+from ._convert import hd as hd
+from ._convert import load as load
+from ._convert import od as od
+from ._convert import qd as qd
+from ._convert import save as save
+from ._convert import td as td
+from ._convert import to_fractions as to_fractions
+from ._convert import to_mpmath as to_mpmath
+from ._convert import to_strings as to_strings
+from ._ffi import export_checks as export_checks
+from ._finfo import finfo as finfo
+from ._functions import abs as abs
+from ._functions import arange as arange
+from ._functions import broadcast_to as broadcast_to
+from ._functions import ceil as ceil
+from ._functions import clip as clip
+from ._functions import concatenate as concatenate
+from ._functions import copies as copies
+from ._functions import diag as diag
+from ._functions import expand_dims as expand_dims
+from ._functions import eye as eye
+from ._functions import floor as floor
+from ._functions import full as full
+from ._functions import isfinite as isfinite
+from ._functions import isinf as isinf
+from ._functions import isnan as isnan
+from ._functions import linspace as linspace
+from ._functions import maximum as maximum
+from ._functions import minimum as minimum
+from ._functions import ones as ones
+from ._functions import ones_like as ones_like
+from ._functions import reshape as reshape
+from ._functions import round as round
+from ._functions import sign as sign
+from ._functions import sqrt as sqrt
+from ._functions import squeeze as squeeze
+from ._functions import stack as stack
+from ._functions import transpose as transpose
+from ._functions import tril as tril
+from ._functions import triu as triu
+from ._functions import where as where
+from ._functions import zeros as zeros
+from ._functions import zeros_like as zeros_like
+from ._matmul import choose_engine as choose_engine
+from ._reductions import argmax as argmax
+from ._reductions import argmin as argmin
+from ._reductions import argsort as argsort
+from ._reductions import cumsum as cumsum
+from ._reductions import max as max
+from ._reductions import mean as mean
+from ._reductions import min as min
+from ._reductions import prod as prod
+from ._reductions import sort as sort
+from ._reductions import sum as sum

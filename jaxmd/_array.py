@@ -18,7 +18,17 @@ import jax.numpy as jnp
 import numpy as np
 
 from . import _arith, _decimal, _elementwise, _ffi, _format, _indexing, _matmul, _order
-from ._operands import Limbs, Value, broadcast, broadcast_shapes, check_limbs, is_operand, operand_limbs, result_limbs
+from ._operands import (
+    Limbs,
+    Value,
+    broadcast,
+    broadcast_as,
+    broadcast_shapes,
+    check_limbs,
+    is_operand,
+    operand_limbs,
+    result_limbs,
+)
 
 
 @jax.tree_util.register_pytree_with_keys_class
@@ -353,11 +363,6 @@ def matmul(
     full = (*batch, left[0].shape[-2], right[0].shape[-1])
     added = None
     if addend is not None:
-        added = operand_limbs(addend, limbs)
-        if broadcast_shapes(who, shape, added[0].shape) != shape:
-            raise ValueError(
-                f"{who}: addend has shape {added[0].shape}; one that broadcasts to the product's {shape} was wanted."
-            )
-        added = tuple(x.reshape(full) for x in _arith.broadcast_to(added, shape))
+        added = tuple(x.reshape(full) for x in broadcast_as(who, "addend", operand_limbs(addend, limbs), shape))
     product = _matmul.matmul_limbs(left, right, limbs=limbs, engine=engine, accuracy=accuracy, addend=added)
     return MultiDouble(x.reshape(shape) for x in product)

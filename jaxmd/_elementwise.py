@@ -46,9 +46,9 @@ def minimum(x: Limbs, y: Limbs) -> Limbs:
 
 def _floor_double(x: jax.Array) -> tuple[jax.Array, jax.Array]:
     """(floor(x), whether x is an integer), also for subnormals, which XLA on the CPU takes for zeros."""
-    tiny = (sign_from_bits(x) != 0) & (jnp.abs(x) < 0.5)
-    low = jnp.where(sign_from_bits(x) < 0, -1.0, 0.0)
-    below = jnp.where(tiny, low, jnp.floor(x))
+    side = sign_from_bits(x)
+    tiny = (side != 0) & (jnp.abs(x) < 0.5)
+    below = jnp.where(tiny, jnp.where(side < 0, -1.0, 0.0), jnp.floor(x))
     return below, ~tiny & (below == x)
 
 

@@ -14,7 +14,7 @@ from . import _arith, _decimal, _elementwise, _ffi, _order
 from ._array import MultiDouble
 from ._array import power as power
 from ._convert import asarray
-from ._operands import Limbs, broadcast, check_limbs, is_operand, operand_limbs, result_limbs
+from ._operands import Limbs, broadcast, broadcast_as, broadcast_shapes, check_limbs, is_operand, operand_limbs, result_limbs
 
 Shape = int | Sequence[int]
 
@@ -157,13 +157,7 @@ def broadcast_to(x: Any, shape: Shape) -> MultiDouble:
     """x repeated to a shape by numpy's rules; exact, and its transpose is a sum in multiple doubles."""
     x = value("jaxmd.broadcast_to", x)
     shape = (shape,) if isinstance(shape, int | np.integer) else tuple(shape)
-    try:
-        fits = jnp.broadcast_shapes(x.shape, shape) == shape
-    except ValueError:
-        fits = False
-    if not fits:
-        raise ValueError(f"jaxmd.broadcast_to: x has shape {x.shape}; one that broadcasts to {shape} was wanted.")
-    return MultiDouble(_arith.broadcast_to(x.limbs, shape))
+    return MultiDouble(broadcast_as("jaxmd.broadcast_to", "x", x.limbs, shape))
 
 
 def reshape(x: Any, shape: Shape) -> MultiDouble:
@@ -219,8 +213,9 @@ def where(condition: Any, x: Any, y: Any) -> MultiDouble:
     who = "jaxmd.where"
     _, parts = operands(who, x, y)
     condition = jnp.asarray(condition, bool)
-    (condition,), left, right = broadcast(who, (condition,), *parts)
-    return MultiDouble(_elementwise.select(condition, left, right))
+    shape = broadcast_shapes(who, condition.shape, *(x[0].shape for x in parts))
+    left, right = (tuple(_arith.broadcast_to(x, shape)) for x in parts)
+    return MultiDouble(_elementwise.select(jnp.broadcast_to(condition, shape), left, right))
 
 
 def copies(x: MultiDouble, n: int) -> list[MultiDouble]:

@@ -15,7 +15,7 @@ import jax.numpy as jnp
 from jax import lax
 
 from . import _arith, _ffi
-from ._operands import Limbs, broadcast_shapes, is_operand, operand_limbs, result_limbs
+from ._operands import Limbs, broadcast_as, is_operand, operand_limbs, result_limbs
 
 if TYPE_CHECKING:
     from ._array import MultiDouble
@@ -109,9 +109,5 @@ class Indexed:
         limbs = result_limbs(self._value, value)
         size = self._value.size
         places = jnp.arange(size).reshape(self._value.shape).at[self._index].get(mode="fill", fill_value=size)
-        new = operand_limbs(value, limbs)
-        if broadcast_shapes(who, tuple(new[0].shape), places.shape) != places.shape:
-            raise ValueError(
-                f"{who}: value has shape {new[0].shape}; one that broadcasts to {places.shape} was wanted."
-            )
-        return limbs, self._value.with_limbs(limbs).limbs, tuple(_arith.broadcast_to(new, places.shape)), places
+        new = broadcast_as(who, "value", operand_limbs(value, limbs), places.shape)
+        return limbs, self._value.with_limbs(limbs).limbs, new, places

@@ -123,6 +123,18 @@ def broadcast_shapes(who: str, *shapes: tuple[int, ...]) -> tuple[int, ...]:
         raise ValueError(f"{who}: operands have shapes {listed}; shapes that broadcast together were wanted.") from None
 
 
+def broadcast_as(who: str, name: str, x: Limbs, shape: tuple[int, ...]) -> Limbs:
+    """The limbs of the argument `name` repeated to a given shape, or an error that names both."""
+    own = tuple(x[0].shape)
+    try:
+        fits = jnp.broadcast_shapes(own, shape) == shape
+    except ValueError:
+        fits = False
+    if not fits:
+        raise ValueError(f"{who}: {name} has shape {own}; one that broadcasts to {shape} was wanted.")
+    return tuple(_arith.broadcast_to(x, shape))
+
+
 def broadcast(who: str, *operands: Limbs) -> list[Limbs]:
     """Limbs of one common shape; the transpose of this step is a sum in multiple doubles."""
     shape = broadcast_shapes(who, *(tuple(x[0].shape) for x in operands))

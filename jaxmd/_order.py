@@ -21,9 +21,18 @@ _MAGNITUDE = 0x7FFFFFFFFFFFFFFF
 _LOWEST, _HIGHEST = -_MAGNITUDE - 1, _MAGNITUDE
 
 
+def bits_of(x: jax.Array) -> jax.Array:
+    """The bits of float64 as int64, behind a barrier.
+
+    Where LLVM sees that bits and float comparisons belong to one value, it merges them into float comparisons, in which
+    subnormals are zero on the CPU: `(bits & _MAGNITUDE != 0) & (|x| < 0.5)` is false for 5e-324 without the barrier.
+    """
+    return lax.optimization_barrier(lax.bitcast_convert_type(x, jnp.int64))
+
+
 def sign_from_bits(x: jax.Array) -> jax.Array:
     """−1, 0 or 1 as int64; of a nan, that of its sign bit."""
-    bits = lax.bitcast_convert_type(x, jnp.int64)
+    bits = bits_of(x)
     one = jnp.where(bits < 0, jnp.int64(-1), jnp.int64(1))
     return jnp.where((bits & _MAGNITUDE) == 0, jnp.int64(0), one)
 
@@ -31,7 +40,7 @@ def sign_from_bits(x: jax.Array) -> jax.Array:
 def signbit(x: Limbs) -> jax.Array:
     """Whether the value is negative or −0."""
     leading = lax.stop_gradient(_arith.to_float64(x))
-    return lax.bitcast_convert_type(leading, jnp.int64) < 0
+    return bits_of(leading) < 0
 
 
 def float64_sum(x: Limbs) -> jax.Array:
@@ -67,7 +76,7 @@ def keys(x: Limbs) -> Limbs:
     nan = jnp.isnan(canonical[0])
     out = []
     for limb in canonical:
-        bits = lax.bitcast_convert_type(limb, jnp.int64)
+        bits = bits_of(limb)
         key = jnp.where(bits < 0, -(bits & _MAGNITUDE), bits)  # −0 becomes 0
         out.append(jnp.where(nan, jnp.int64(_HIGHEST), key))
     return tuple(out)
