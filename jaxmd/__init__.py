@@ -5,9 +5,17 @@ doubles: two (`dd`, 31 digits) to sixteen (`hd`, 255 digits).
 """
 
 from . import random as random
+from ._arith import two_prod as two_prod
+from ._arith import two_sum as two_sum
 from ._array import MultiDouble as MultiDouble
 from ._array import matmul as matmul
 from ._array import power as power
+from ._autodiff import grad as grad
+from ._autodiff import hessian as hessian
+from ._autodiff import jacfwd as jacfwd
+from ._autodiff import jacrev as jacrev
+from ._autodiff import value_and_grad as value_and_grad
+from ._autodiff import vjp as vjp
 from ._contractions import dot as dot
 from ._contractions import einsum as einsum
 from ._contractions import outer as outer
@@ -58,6 +66,14 @@ from ._functions import triu as triu
 from ._functions import where as where
 from ._functions import zeros as zeros
 from ._functions import zeros_like as zeros_like
+from ._layout import Slices as Slices
+from ._layout import block_row as block_row
+from ._layout import block_toeplitz as block_toeplitz
+from ._layout import collect as collect
+from ._layout import quarter as quarter
+from ._layout import sliced_matmul as sliced_matmul
+from ._layout import slices as slices
+from ._layout import split_orders as split_orders
 from ._matmul import choose_engine as choose_engine
 from ._reductions import argmax as argmax
 from ._reductions import argmin as argmin

@@ -18,6 +18,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from . import _arith, _decimal, _elementwise, _ffi, _format, _indexing, _matmul, _order
+from ._matmul import Accuracy, Engine
 from ._operands import (
     Limbs,
     Value,
@@ -304,8 +305,8 @@ def matmul(
     a: Any,
     b: Any,
     *,
-    engine: str = "auto",
-    accuracy: str = "componentwise",
+    engine: Engine = "auto",
+    accuracy: Accuracy = "componentwise",
     addend: Any = None,
 ) -> MultiDouble:
     """The matrix product a·b, or a·b + addend, in multiple doubles.

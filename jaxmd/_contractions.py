@@ -17,12 +17,13 @@ import jax.numpy as jnp
 from . import _arith
 from ._array import MultiDouble, matmul
 from ._functions import transpose, value
+from ._matmul import Accuracy, Engine
 from ._reductions import sum as total
 
 Labels = tuple[Any, ...]
 
 
-def dot(a: Any, b: Any, *, engine: str = "auto", accuracy: str = "componentwise") -> MultiDouble:
+def dot(a: Any, b: Any, *, engine: Engine = "auto", accuracy: Accuracy = "componentwise") -> MultiDouble:
     """The dot product as numpy has it: the last axis of a against the last but one of b (the only one of a vector).
 
     A scalar multiplies; vectors give their inner product. See `jaxmd.matmul` for the accuracy, which is the same.
@@ -59,7 +60,9 @@ def trace(x: Any, offset: int = 0, axis1: int = 0, axis2: int = 1) -> MultiDoubl
     return total(x._each(lambda limb: jnp.diagonal(limb, offset, axis1, axis2)), axis=-1)
 
 
-def einsum(subscripts: str, *operands: Any, engine: str = "auto", accuracy: str = "componentwise") -> MultiDouble:
+def einsum(
+    subscripts: str, *operands: Any, engine: Engine = "auto", accuracy: Accuracy = "componentwise"
+) -> MultiDouble:
     """Einstein summation over one or two operands, with numpy's subscripts ("ij,jk->ik", "...ij,j", "ii").
 
     Args:
@@ -160,7 +163,13 @@ def _grown(x: MultiDouble, names: Labels, wanted: Labels, sizes: dict[Any, int])
 
 
 def _contract(
-    a: MultiDouble, labels_a: Labels, b: MultiDouble, labels_b: Labels, result: Labels, engine: str, accuracy: str
+    a: MultiDouble,
+    labels_a: Labels,
+    b: MultiDouble,
+    labels_b: Labels,
+    result: Labels,
+    engine: Engine,
+    accuracy: Accuracy,
 ) -> MultiDouble:
     """The product of two operands whose labels are each in the other or in the result, none of them twice."""
     batch = tuple(n for n in labels_a if n in labels_b and n in result)

@@ -12,7 +12,7 @@ import jax.numpy as jnp
 from jax import lax
 
 from . import _arith, _decimal
-from ._order import Limbs, all_finite, compare, float64_sum, sign_from_bits, signbit
+from ._order import Limbs, all_finite, compare, float64_sum, sign_from_bits, signbit, within
 
 
 def select(condition: jax.Array, x: Limbs, y: Limbs) -> Limbs:
@@ -46,9 +46,8 @@ def minimum(x: Limbs, y: Limbs) -> Limbs:
 
 def _floor_double(x: jax.Array) -> tuple[jax.Array, jax.Array]:
     """(floor(x), whether x is an integer), also for subnormals, which XLA on the CPU takes for zeros."""
-    side = sign_from_bits(x)
-    tiny = (side != 0) & (jnp.abs(x) < 0.5)
-    below = jnp.where(tiny, jnp.where(side < 0, -1.0, 0.0), jnp.floor(x))
+    tiny = within(x, 0.5)
+    below = jnp.where(tiny, jnp.where(lax.bitcast_convert_type(x, jnp.int64) < 0, -1.0, 0.0), jnp.floor(x))
     return below, ~tiny & (below == x)
 
 

@@ -14,7 +14,16 @@ from . import _arith, _decimal, _elementwise, _ffi, _order
 from ._array import MultiDouble
 from ._array import power as power
 from ._convert import asarray
-from ._operands import Limbs, broadcast, broadcast_as, broadcast_shapes, check_limbs, is_operand, operand_limbs, result_limbs
+from ._operands import (
+    Limbs,
+    broadcast,
+    broadcast_as,
+    broadcast_shapes,
+    check_limbs,
+    is_operand,
+    operand_limbs,
+    result_limbs,
+)
 
 Shape = int | Sequence[int]
 

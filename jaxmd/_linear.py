@@ -153,10 +153,11 @@ def sum_terms(terms: Numbers, limbs: int) -> Number:
 
 
 def _neg_impl(*x: Any, counts: tuple[int, ...], limbs: int) -> list[Any]:
-    # On bits: the low limbs keep +0 for zero, and XLA on CPUs takes subnormals for zeros in floating point.
-    sign = jnp.uint64(1 << 63)
+    # On bits: the low limbs keep +0 for zero, and XLA on CPUs takes subnormals for zeros in floating point. The test
+    # for zero is a range of integers: LLVM makes `(b << 1) == 0` a float comparison again where it stands by another.
+    sign, top = jnp.uint64(1 << 63), jnp.uint64((1 << 63) - 2)
     bits = [lax.bitcast_convert_type(limb, jnp.uint64) for limb in x]
-    low = [jnp.where((b << 1) == 0, jnp.uint64(0), b ^ sign) for b in bits[1:]]
+    low = [jnp.where((b & ~sign) - jnp.uint64(1) < top, b ^ sign, jnp.uint64(0)) for b in bits[1:]]
     return [lax.bitcast_convert_type(b, jnp.float64) for b in [bits[0] ^ sign, *low]]
 
 

@@ -12,35 +12,38 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import lax
 
 from . import _arith
 
 Limbs = tuple[jax.Array, ...]
 _MAGNITUDE = 0x7FFFFFFFFFFFFFFF
+_INFINITY = 0x7FF << 52
 _LOWEST, _HIGHEST = -_MAGNITUDE - 1, _MAGNITUDE
 
 
-def bits_of(x: jax.Array) -> jax.Array:
-    """The bits of float64 as int64, behind a barrier.
+def within(x: jax.Array, largest: float) -> jax.Array:
+    """Where 0 < |x| ≤ largest; false for nan.
 
-    Where LLVM sees that bits and float comparisons belong to one value, it merges them into float comparisons, in which
-    subnormals are zero on the CPU: `(bits & _MAGNITUDE != 0) & (|x| < 0.5)` is false for 5e-324 without the barrier.
+    One comparison of integers. The plain test of bits for zero, `bits & _MAGNITUDE != 0`, is not enough: beside a float
+    comparison of the same x, LLVM merges both into float comparisons, in which a subnormal is zero on the CPU.
     """
-    return lax.optimization_barrier(lax.bitcast_convert_type(x, jnp.int64))
+    magnitude = lax.bitcast_convert_type(x, jnp.uint64) & jnp.uint64(_MAGNITUDE)
+    limit = np.float64(largest).view(np.uint64)
+    return magnitude - jnp.uint64(1) < jnp.uint64(limit)
 
 
 def sign_from_bits(x: jax.Array) -> jax.Array:
-    """−1, 0 or 1 as int64; of a nan, that of its sign bit."""
-    bits = bits_of(x)
-    one = jnp.where(bits < 0, jnp.int64(-1), jnp.int64(1))
-    return jnp.where((bits & _MAGNITUDE) == 0, jnp.int64(0), one)
+    """−1, 0 or 1 as int64; 0 of nan."""
+    one = jnp.where(lax.bitcast_convert_type(x, jnp.int64) < 0, jnp.int64(-1), jnp.int64(1))
+    return jnp.where(within(x, np.inf), one, jnp.int64(0))
 
 
 def signbit(x: Limbs) -> jax.Array:
     """Whether the value is negative or −0."""
     leading = lax.stop_gradient(_arith.to_float64(x))
-    return bits_of(leading) < 0
+    return lax.bitcast_convert_type(leading, jnp.int64) < 0
 
 
 def float64_sum(x: Limbs) -> jax.Array:
@@ -73,10 +76,10 @@ def compare(x: Limbs, y: Limbs, relation: Callable[[Any, Any], Any]) -> jax.Arra
 def keys(x: Limbs) -> Limbs:
     """Integers in the order of the values, leading first; equal exactly where the values are."""
     canonical = _arith.renormalize(lax.stop_gradient(tuple(x)), len(x))
-    nan = jnp.isnan(canonical[0])
+    nan = (lax.bitcast_convert_type(canonical[0], jnp.int64) & _MAGNITUDE) > _INFINITY
     out = []
     for limb in canonical:
-        bits = bits_of(limb)
+        bits = lax.bitcast_convert_type(limb, jnp.int64)
         key = jnp.where(bits < 0, -(bits & _MAGNITUDE), bits)  # −0 becomes 0
         out.append(jnp.where(nan, jnp.int64(_HIGHEST), key))
     return tuple(out)

@@ -9,14 +9,14 @@ import sys
 from fractions import Fraction
 from pathlib import Path
 
+import inputs
 import jax
 import jax.numpy as jnp
 import numpy as np
+import oracles
 import pytest
 
-import inputs
 import jaxmd
-import oracles
 
 LIMBS = [1, 2, 3, 4, 8, 16]
 CASES = Path(__file__).parent / "cases"
@@ -276,6 +276,9 @@ def test_signs():
     limbs = [np.asarray(v) for v in abs(x).limbs]
     assert not np.signbit(limbs[0][:5]).any() and limbs[0][2] == 2.5 and np.isnan(limbs[0][5])
     assert +x is x
+    tiny = jaxmd.from_limbs([-5e-324, 1.0], [-5e-324, 5e-324], normalize=False)
+    chosen = jax.jit(lambda v: [jnp.where(abs(a) < 0.5, b, 7) for a, b in zip(v.limbs, (-v).limbs, strict=True)])(tiny)
+    assert np.array_equal(np.asarray(chosen), [[5e-324, 7], [5e-324, -5e-324]])  # LLVM may not make them zero
     for kind in inputs.KINDS:
         y = value(kind, 4)
         assert np.array_equal(exact(abs(y)), abs(exact(y))) and np.array_equal(exact(-y), -exact(y))

@@ -3,13 +3,13 @@
 import math
 from fractions import Fraction
 
+import inputs
 import jax
 import numpy as np
+import oracles
 import pytest
 
-import inputs
 import jaxmd
-import oracles
 
 
 def value(kind, limbs, shape=(3, 4), seed=0):
