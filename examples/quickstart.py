@@ -40,7 +40,7 @@ def main() -> int:
     if arguments.a or arguments.b:
         return multiply_files(arguments)
     device = jax.devices()[0]
-    print(f"jaxmd {jaxmd.__version__} on {device.device_kind} ({jax.default_backend()}), jax {jax.__version__}")
+    print(f"jaxmd on {device.device_kind} ({jax.default_backend()}), jax {jax.__version__}")
     powers_of_two()
     gram_matrices()
     paper_table()
@@ -219,7 +219,7 @@ def error_curve(path: Path) -> None:
     axes.set_xlabel("n")
     axes.set_ylabel("largest |C − AB| / (|A||B|)")
     axes.set_title("Error of a random n × n product against exact arithmetic")
-    axes.legend()
+    axes.legend(loc="upper left", bbox_to_anchor=(1, 1))
     axes.grid(alpha=0.3)
     path.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(path, dpi=120, bbox_inches="tight")
