@@ -239,3 +239,12 @@ def test_readme_example_runs(capsys: pytest.CaptureFixture[str]) -> None:
     assert len(example.strip().splitlines()) <= 10
     exec(example, {})
     assert "limbs" in capsys.readouterr().out
+
+
+def test_map_of_the_tree_names_every_file() -> None:
+    tree = (ROOT / "README.md").read_text(encoding="utf-8").split("## Map of the tree", 1)[1]
+    files = [*(ROOT / "jaxmd").glob("*.py"), *(ROOT / "ffi").iterdir(), *(EXAMPLES / "bench").glob("*.*")]
+    missing = sorted(
+        file.name for file in files if file.is_file() and not re.search(rf"\b{re.escape(file.name)}", tree)
+    )
+    assert not missing, "give each a line in README.md, Map of the tree"
