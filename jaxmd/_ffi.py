@@ -75,6 +75,12 @@ def cpu_features() -> Mapping[str, Any]:
     return {} if module is None else module.features()
 
 
+def cuda_architectures() -> tuple[str, ...]:
+    """What the CUDA module was compiled for, machine code `sm_XX` and PTX `compute_XX`; empty where not built."""
+    module = _load("CUDA")
+    return () if module is None else tuple(module.architectures().split())
+
+
 def require_x64(who: str) -> None:
     """Raises the TypeError that names the fix if float64 is off, judged when `who` is traced."""
     if not jax.config.jax_enable_x64:  # type: ignore[attr-defined]

@@ -18,7 +18,7 @@ LAYERS = [
         *["_layout", "_functions", "_finfo", "_reductions", "_contractions", "random"],
     ],
     ["_autodiff"],
-    ["__init__", "__main__"],
+    ["__init__", "_selftest", "__main__"],
 ]
 COMPILED = {"_cpu", "_cuda"}
 POSITION = {name: (row, column) for row, names in enumerate(LAYERS) for column, name in enumerate(names)}
