@@ -1,0 +1,90 @@
+"""What XLA makes of our programs on an H200, read without one: command buffers, custom calls, folded casts.
+
+Needs JAX's CUDA compiler, whose 400 MB are not among the test requirements: JAXMD_CUDA_PLUGIN names a folder made by
+`pip install --no-deps --target FOLDER jax-cuda13-plugin==VERSION jax-cuda13-pjrt==VERSION`, VERSION being jaxlib's.
+"""
+
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import jaxmd
+from jaxmd import _ffi
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(
+        "JAXMD_CUDA_PLUGIN" not in os.environ, reason="JAXMD_CUDA_PLUGIN names no folder with the plugin"
+    ),
+    pytest.mark.skipif(not _ffi.has_cuda(), reason="jaxmd was built without its CUDA module"),
+]
+SCRIPT = Path(__file__).with_name("h200_programs.py")
+
+
+@pytest.fixture(scope="module")
+def compiled():
+    """(programs: name → lowered and compiled text, names of the instructions that command buffers captured)"""
+    path = [os.environ["JAXMD_CUDA_PLUGIN"], str(Path(jaxmd.__file__).parent.parent), os.environ.get("PYTHONPATH", "")]
+    clean = {k: v for k, v in os.environ.items() if not k.startswith(("JAX_", "XLA_"))}
+    log = {"TF_CPP_MIN_LOG_LEVEL": "0", "TF_CPP_VMODULE": "command_buffer_conversion_pass=3"}
+    flags = {"XLA_FLAGS": "--xla_gpu_graph_min_graph_size=1"}  # a call that stands alone is captured, too
+    env = clean | log | flags | {"JAX_PLATFORMS": "cpu", "PYTHONPATH": os.pathsep.join(path)}
+    done = subprocess.run([sys.executable, "-P", SCRIPT], env=env, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr[-5000:]
+    lines = re.findall(r"Creating command buffer thunk with the following thunks: (.*)", done.stderr)
+    assert lines, "XLA's log no longer tells what it captures"
+    return json.loads(done.stdout), set(re.split(r"[,\s]+", " ".join(lines)))
+
+
+def custom_calls(text):
+    """instruction name → target, of the custom calls in compiled HLO that are ours"""
+    found = re.findall(r'%?([\w.-]+) = [^\n]*custom-call\([^\n]*custom_call_target="(jaxmd_\w+)"', text)
+    return dict(found)
+
+
+def test_our_calls_are_captured_in_command_buffers(compiled):
+    """A handler without the trait would run outside them, and split what stands around it."""
+    programs, captured = compiled
+    assert programs
+    for name, text in programs.items():
+        calls = set(custom_calls(text["compiled"]))
+        assert calls, name
+        assert calls <= captured, (name, calls - captured)
+
+
+@pytest.mark.parametrize(
+    ("program", "target"),
+    [
+        ("arithmetic dd", "jaxmd_mul"),
+        ("arithmetic od", "jaxmd_sqrt"),
+        ("error-free", "jaxmd_two_prod"),
+        ("product fp64 dd", "jaxmd_sliced_matmul"),
+        ("product fp64 qd, batch", "jaxmd_sliced_matmul"),
+        ("product direct dd", "jaxmd_direct_matmul"),
+    ],
+)
+def test_lowers_to_our_target(compiled, program, target):
+    programs, _ = compiled
+    assert target in custom_calls(programs[program]["compiled"]).values()
+
+
+def test_no_library_product_in_sliced_product(compiled):
+    """The orders come from our kernel alone: no float64 dot is left, in HLO or as a library call."""
+    programs, _ = compiled
+    for name in ("product fp64 dd", "product fp64 qd, batch"):
+        text = programs[name]["compiled"]
+        assert not re.search(r"f64\[[\d,]*\]\S* dot\(", text), name
+        assert "__cublas$" not in text, name
+
+
+def test_no_cast_that_may_be_folded(compiled):
+    """XLA:GPU removes float64 → float32 → float64 round trips; our programs hold no narrowing cast at all."""
+    programs, _ = compiled
+    for name, text in programs.items():
+        narrow = re.findall(r"stablehlo\.convert [^\n]*xf64>\) -> tensor<[^\n]*x(?:f32|f16|bf16)>", text["lowered"])
+        assert not narrow, (name, narrow)
