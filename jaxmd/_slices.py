@@ -26,6 +26,7 @@ import jax.numpy as jnp
 from jax import lax
 
 from . import _arith
+from ._primitive import MAX_LIMBS
 
 Limbs = Sequence[jax.Array]
 
@@ -209,7 +210,12 @@ def collect(
     limbs: int,
 ) -> tuple[jax.Array, ...]:
     """Sum over g of orders[g] 2^(row + column - width (g + 2)), rounded to `limbs` limbs; see `jaxmd.collect`."""
-    terms = [orders[g] * 2.0 ** (-width * (g + 2)) for g in range(orders.shape[0])]
-    c = _arith.renormalize(tuple(terms), limbs)
+    terms = tuple(orders[g] * 2.0 ** (-width * (g + 2)) for g in range(orders.shape[0]))
+    head = min(limbs, MAX_LIMBS)
+    c = _arith.renormalize(terms, head)
     exponent = row_exponent[..., :, None] + column_exponent[..., None, :]
-    return _arith.scale(c, jnp.broadcast_to(exponent, c[0].shape).astype(jnp.int32))
+    exponent = jnp.broadcast_to(exponent, c[0].shape).astype(jnp.int32)
+    if limbs == head:
+        return _arith.scale(c, exponent)
+    rest = _arith.renormalize((*terms, *_arith.neg(c)), limbs - head)  # the guard limb of a product with an addend
+    return (*_arith.scale(c, exponent), *_arith.scale(rest, exponent))

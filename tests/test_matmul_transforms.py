@@ -242,7 +242,7 @@ def test_export_with_symbolic_shapes(platform):
 def test_shard_map_unchanged():
     from jax.sharding import PartitionSpec as P
 
-    mesh = jax.make_mesh((4,), ("x",))
+    mesh = jax.make_mesh((4,), ("x",), axis_types=(jax.sharding.AxisType.Auto,), devices=jax.devices("cpu")[:4])
     rng = inputs.generator("shard")
     a, b = inputs.full(rng, (8, 40), 2), inputs.full(rng, (40, 36), 2)
     ct = inputs.full(rng, (8, 36), 2)
