@@ -18,6 +18,7 @@ from . import _arith
 from ._array import MultiDouble, matmul
 from ._functions import transpose, value
 from ._matmul import Accuracy, Engine
+from ._operands import result_limbs
 from ._reductions import sum as total
 
 Labels = tuple[Any, ...]
@@ -91,12 +92,13 @@ def einsum(
     simple = [_simplify(x, names, sizes) for x, names in zip(values, labels, strict=True)]
     if len(simple) == 1:
         x, names = simple[0]
-        x, names = _sum_out(x, names, set(result))
+        x, names = _sum_out(x, names, set(result), x.num_limbs)
         x, names = _grown(x, names, result, sizes)
         return transpose(x, tuple(names.index(name) for name in result))
     (a, labels_a), (b, labels_b) = simple
-    a, labels_a = _sum_out(a, labels_a, {*labels_b, *result})
-    b, labels_b = _sum_out(b, labels_b, {*labels_a, *result})
+    limbs = result_limbs(a, b)
+    a, labels_a = _sum_out(a, labels_a, {*labels_b, *result}, limbs)
+    b, labels_b = _sum_out(b, labels_b, {*labels_a, *result}, limbs)
     a, labels_a = _grown(a, labels_a, tuple(n for n in result if n not in labels_b), sizes)
     return _contract(a, labels_a, b, labels_b, result, engine, accuracy)
 
@@ -148,10 +150,10 @@ def _simplify(x: MultiDouble, names: Labels, sizes: dict[Any, int]) -> tuple[Mul
     return x, tuple(listed)
 
 
-def _sum_out(x: MultiDouble, names: Labels, wanted: set[Any]) -> tuple[MultiDouble, Labels]:
-    """Labels that nobody else wants are summed."""
+def _sum_out(x: MultiDouble, names: Labels, wanted: set[Any], limbs: int) -> tuple[MultiDouble, Labels]:
+    """Labels that nobody else wants are summed, in the limb count of the result."""
     axes = tuple(i for i, name in enumerate(names) if name not in wanted)
-    return (total(x, axis=axes), tuple(n for n in names if n in wanted)) if axes else (x, names)
+    return (total(x.with_limbs(limbs), axes), tuple(n for n in names if n in wanted)) if axes else (x, names)
 
 
 def _grown(x: MultiDouble, names: Labels, wanted: Labels, sizes: dict[Any, int]) -> tuple[MultiDouble, Labels]:

@@ -1,5 +1,6 @@
 """Sums, products, running sums and extremes along axes."""
 
+import math
 import operator
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -39,11 +40,8 @@ def _axes(who: str, axis: Axes, ndim: int) -> tuple[int, ...]:
 def _one_axis(x: MultiDouble, axes: tuple[int, ...]) -> Limbs:
     """The reduced axes made one, in front: [n, …]."""
     kept = [a for a in range(x.ndim) if a not in axes]
-    y = x.transpose((*axes, *kept))
-    n = 1
-    for a in axes:
-        n *= x.shape[a]
-    return y.reshape((n, *(x.shape[a] for a in kept))).limbs
+    shape = (math.prod(x.shape[a] for a in axes), *(x.shape[a] for a in kept))
+    return x.transpose((*axes, *kept)).reshape(shape).limbs
 
 
 def _restore(limbs: Limbs, x: MultiDouble, axes: tuple[int, ...], keepdims: bool) -> MultiDouble:
@@ -70,11 +68,8 @@ def mean(x: Any, axis: Axes = None, keepdims: bool = False) -> MultiDouble:
     **Accuracy**: that of `sum`, divided by n, and 2·2^-53L of the result for the division.
     """
     x = value("jaxmd.mean", x)
-    total = sum(x, axis, keepdims)
-    n = 1
-    for a in _axes("jaxmd.mean", axis, x.ndim):
-        n *= x.shape[a]
-    return total / n
+    axes = _axes("jaxmd.mean", axis, x.ndim)
+    return sum(x, axes, keepdims) / math.prod(x.shape[a] for a in axes)
 
 
 def prod(x: Any, axis: Axes = None, keepdims: bool = False) -> MultiDouble:
@@ -88,7 +83,7 @@ def prod(x: Any, axis: Axes = None, keepdims: bool = False) -> MultiDouble:
     axes = _axes(who, axis, x.ndim)
     if not axes:
         return x
-    limbs, n = _one_axis(x, axes), x.size
+    limbs = _one_axis(x, axes)
     n = limbs[0].shape[0]
     if n == 0:
         limbs = _arith.from_float64(jnp.ones((1, *limbs[0].shape[1:]), jnp.float64), x.num_limbs)

@@ -18,7 +18,6 @@ import pytest
 
 import jaxmd
 
-LIMBS = [1, 2, 3, 4, 8, 16]
 CASES = Path(__file__).parent / "cases"
 
 
@@ -127,8 +126,8 @@ def test_traced_index():
 # with_limbs
 
 
-@pytest.mark.parametrize("kind", sorted(inputs.KINDS))
-@pytest.mark.parametrize(("old", "new"), [(2, 4), (4, 2), (8, 3), (1, 16), (16, 1), (3, 3)])
+@pytest.mark.parametrize("kind", ["full", "zero_rows", "cancelling", "limbwise_sums"])
+@pytest.mark.parametrize(("old", "new"), [(2, 4), (4, 2), (1, 16), (16, 1), (3, 3)])
 def test_with_limbs(kind, old, new):
     x = value(kind, old)
     y = x.with_limbs(new)
@@ -154,15 +153,15 @@ OPERATORS = {
 
 
 @pytest.mark.parametrize("op", OPERATORS)
-@pytest.mark.parametrize("kind", ["full", "cancelling", "limbwise_sums"])
-@pytest.mark.parametrize(("m", "n"), [(1, 1), (2, 2), (2, 4), (4, 3), (8, 1), (16, 2)])
+@pytest.mark.parametrize("kind", ["full", "limbwise_sums"])
+@pytest.mark.parametrize(("m", "n"), [(1, 1), (2, 4), (4, 3), (16, 2)])
 def test_operators_broadcast_and_keep_the_larger_count(op, kind, m, n):
     x, y = value(kind, m, (3, 1, 2), 1), value("alternating" if op == "/" else kind, n, (4, 1), 2)
     f = OPERATORS[op]
     wanted = f(exact(x), exact(y))
-    oracles.assert_within(f(x, y), wanted, max(m, n), 2, label=op)
-    oracles.assert_within(jax.jit(f)(x, y), wanted, max(m, n), 2, label=op)
-    oracles.assert_normalized(f(x, y))
+    result = jax.jit(f)(x, y)
+    oracles.assert_within(result, wanted, max(m, n), 2, label=op)
+    oracles.assert_normalized(result)
 
 
 OTHERS = {
@@ -225,10 +224,9 @@ def test_numbers_and_arrays_from_either_side(name, op, limbs):
         wanted = np.asarray(f(*(np.asarray(v, object) for v in pair)), object)
         bound = None if scale is None else np.asarray(scale(*(np.asarray(v, object) for v in pair)), object)
         tiny = floor if name in ("jax float32", "jax bfloat16", "subnormal") else Fraction(0)
-        result = g(x)
+        result = g(x) if op == "+" else jax.jit(g)(x)
         assert result.num_limbs == limbs
         oracles.assert_within(result, wanted, limbs, slack, scale=bound, floor=tiny, label=name)
-        oracles.assert_bits(jax.jit(g)(x), result)
 
 
 def test_a_big_int_is_not_rounded_before_the_operation():
@@ -284,12 +282,11 @@ def test_signs():
         assert np.array_equal(exact(abs(y)), abs(exact(y))) and np.array_equal(exact(-y), -exact(y))
 
 
-@pytest.mark.parametrize("limbs", LIMBS)
-@pytest.mark.parametrize("exponent", [0, 1, 2, 3, 7, 8, 13, -1, -2, -5])
+@pytest.mark.parametrize("limbs", [1, 2, 16])
+@pytest.mark.parametrize("exponent", [0, 1, 2, 7, 8, -1, -5])
 def test_powers(limbs, exponent):
     x = value("full", limbs, (5,)) * 3
     wanted = np.array([v**exponent for v in exact(x)], object)
-    oracles.assert_within(x**exponent, wanted, limbs, max(4 * abs(exponent), 0.5))
     oracles.assert_within(jax.jit(lambda v: v**exponent)(x), wanted, limbs, max(4 * abs(exponent), 0.5))
 
 
@@ -326,13 +323,13 @@ RELATIONS = {
 }
 
 
-@pytest.mark.parametrize("relation", RELATIONS)
-@pytest.mark.parametrize("limbs", [1, 2, 5])
-def test_special_values_compare_as_doubles(relation, limbs):
+@pytest.mark.parametrize("limbs", [1, 3])
+def test_special_values_compare_as_doubles(limbs):
     x, y = inputs.special_pairs(limbs)
-    f = RELATIONS[relation]
-    result = f(jaxmd.from_limbs(*x, normalize=False), jaxmd.from_limbs(*y, normalize=False))
-    assert result.dtype == bool and np.array_equal(np.asarray(result), f(x[0], y[0]))
+    left, right = (jaxmd.from_limbs(*limb_arrays, normalize=False) for limb_arrays in (x, y))
+    for name, f in RELATIONS.items():
+        result = jax.jit(f)(left, right)
+        assert result.dtype == bool and np.array_equal(np.asarray(result), f(x[0], y[0])), name
 
 
 @pytest.mark.parametrize("kind", sorted(inputs.KINDS))
@@ -341,7 +338,6 @@ def test_comparison_is_by_value(kind):
     nudge = jaxmd.asarray([Fraction(0), Fraction(1, 2**900), -Fraction(1, 2**900)] * 2, 8)
     y = jaxmd.from_limbs(*x.limbs, *nudge.limbs, normalize=False)  # x, or x changed by 2^-900, in eleven limbs
     for name, f in RELATIONS.items():
-        assert np.array_equal(np.asarray(f(x, y)), f(exact(x), exact(y))), name
         assert np.array_equal(np.asarray(jax.jit(f)(y, x)), f(exact(y), exact(x))), name
 
 
@@ -359,14 +355,13 @@ def test_other_representations_of_one_value_are_equal():
 # Indexed updates
 
 
-@pytest.mark.parametrize("limbs", [2, 4])
+@pytest.mark.parametrize("limbs", [3])
 @pytest.mark.parametrize("index", [0, -1, (1, 2), slice(None, None, 2), (Ellipsis, 1), (slice(1), None)])
 def test_set_and_add(limbs, index):
     x, v = value("full", limbs, (3, 4)), value("full", limbs, (), 5)
-    for update in (lambda a: a.at[index].set(v), jax.jit(lambda a: a.at[index].set(v))):
-        wanted = exact(x).copy()
-        wanted[index] = exact(v)[()]
-        assert np.array_equal(exact(update(x)), wanted)
+    wanted = exact(x).copy()
+    wanted[index] = exact(v)[()]
+    assert np.array_equal(exact(jax.jit(lambda a: a.at[index].set(v))(x)), wanted)
     wanted = exact(x).copy()
     wanted[index] = wanted[index] + exact(v)[()]
     oracles.assert_within(jax.jit(lambda a: a.at[index].add(v))(x), wanted, limbs, 2)
@@ -408,7 +403,7 @@ def test_updates_raise_the_limb_count():
 
 
 @pytest.mark.parametrize("kind", sorted(inputs.KINDS))
-@pytest.mark.parametrize("limbs", [1, 2, 4])
+@pytest.mark.parametrize("limbs", [3])
 def test_float64_is_rounded_once(kind, limbs):
     x = value(kind, limbs)
     wanted = np.vectorize(oracles.nearest, otypes=[float])(exact(x))

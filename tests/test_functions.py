@@ -76,7 +76,7 @@ def test_limb_counts_are_checked(make):
         ((-1, "1e-30", Fraction(1, 2)), [-1, Fraction(-1, 2), 0]),
     ],
 )
-@pytest.mark.parametrize("limbs", [2, 6])
+@pytest.mark.parametrize("limbs", [3])
 def test_arange(arguments, wanted, limbs):
     x = jaxmd.arange(*arguments, limbs=limbs)
     exact_values = objects([Fraction(w) for w in wanted])
@@ -228,10 +228,10 @@ def half_integers(limbs):
     return jaxmd.from_limbs(*oracles.from_fractions(values, limbs), normalize=False)
 
 
-@pytest.mark.parametrize("limbs", [1, 2, 3, 8])
-@pytest.mark.parametrize("kind", [*sorted(inputs.KINDS), "half_integers"])
+@pytest.mark.parametrize("limbs", [1, 2, 8])
+@pytest.mark.parametrize("kind", ["full", "spread", "cancelling", "half_integers"])
 def test_integer_parts(limbs, kind):
-    x = half_integers(limbs) if kind == "half_integers" else value(kind, limbs) * (1 if "un" in kind else 16)
+    x = half_integers(limbs) if kind == "half_integers" else value(kind, limbs) * 16
     e = exact(x)
     for f, g in [(jaxmd.floor, math.floor), (jaxmd.ceil, math.ceil), (jaxmd.round, round)]:
         wanted = np.vectorize(lambda v, g=g: Fraction(g(v)), otypes=[object])(e)
@@ -323,21 +323,19 @@ def reduced(f, e, axis, keepdims):
     return out.reshape([1 if a in axes else n for a, n in enumerate(e.shape)]) if keepdims else out
 
 
-@pytest.mark.parametrize("kind", ["full", "spread", "cancelling"])
-@pytest.mark.parametrize("axis", AXES)
+@pytest.mark.parametrize(("kind", "axis"), [("cancelling", 0), *(("spread", axis) for axis in AXES)])
 def test_sum(kind, axis):
     x = value(kind, 3, (2, 5, 3))
-    for keepdims in (False, True):
+    for keepdims in (False, True) if axis == 1 else (False,):
         wanted = reduced(sum, exact(x), axis, keepdims)
         scale = reduced(sum, abs(exact(x)), axis, keepdims)
         n = max(2, exact(x).size // max(wanted.size, 1))
         result = jaxmd.sum(x, axis, keepdims)
         oracles.assert_within(result, objects(wanted), 3, 1 + math.ceil(math.log2(n)), scale=objects(scale))
-    oracles.assert_bits(jax.jit(lambda v: jaxmd.sum(v, axis, True))(x), result)
 
 
-@pytest.mark.parametrize("limbs", [1, 2, 4, 16])
-@pytest.mark.parametrize("n", [1, 2, 7, 127, 128, 129, 1000])
+@pytest.mark.parametrize("limbs", [1, 2, 16])
+@pytest.mark.parametrize("n", [1, 7, 129, 1000])
 def test_long_sums(limbs, n):
     x = value("spread", limbs, (n,))
     wanted, scale = sum(exact(x)), sum(abs(exact(x)))
@@ -358,7 +356,7 @@ def test_a_sum_that_cancels():
 def test_prod_and_mean(axis):
     x = value("full", 3, (2, 5, 3)) + 1
     e = exact(x)
-    for keepdims in (False, True):
+    for keepdims in (False, True) if axis == 1 else (False,):
         wanted = reduced(math.prod, e, axis, keepdims)
         n = max(1, e.size // wanted.size)
         oracles.assert_within(jaxmd.prod(x, axis, keepdims), objects(wanted), 3, max(2 * (n - 1) + 0.01, 0.5))
@@ -367,18 +365,16 @@ def test_prod_and_mean(axis):
         oracles.assert_within(jaxmd.mean(x, axis, keepdims), objects(wanted), 3, 8, scale=objects(scale))
 
 
-@pytest.mark.parametrize("n", [0, 1, 2, 3, 8, 21])
+@pytest.mark.parametrize("n", [0, 1, 3, 21])
 def test_cumsum(n):
     x = value("spread", 4, (2, n))
     e = exact(x)
-    for axis in (0, 1, -1, None):
+    for axis in (0, -1, None) if n < 4 else (1,):
         wanted = np.cumsum(e, axis) if e.size else e.reshape(-1) if axis is None else e
         scale = np.cumsum(abs(e), axis) if e.size else wanted
         units = 4 * max(1, math.ceil(math.log2(max(2, n * (2 if axis is None else 1)))))
-        result = jaxmd.cumsum(x, axis)
+        result = jax.jit(lambda v, a=axis: jaxmd.cumsum(v, a))(x)
         oracles.assert_within(result, objects(wanted), 4, units, scale=objects(scale))
-        if e.size:
-            oracles.assert_within(jax.jit(lambda v, a=axis: jaxmd.cumsum(v, a))(x), wanted, 4, units, scale=scale)
 
 
 def test_derivatives_of_reductions_keep_all_digits():
@@ -420,15 +416,20 @@ def test_axes_are_checked(f):
             f(jaxmd.ones((2, 2)), (0, -2))
 
 
-@pytest.mark.parametrize("kind", sorted(inputs.KINDS))
-@pytest.mark.parametrize("axis", [None, 0, -1, (0, 2)])
+@pytest.mark.parametrize(
+    ("kind", "axis"),
+    [
+        *[("full", axis) for axis in (None, 0, -1, (0, 2))],
+        *[(kind, 1) for kind in ("alternating", "integers", "limbwise_sums", "cancelling", "zero_rows")],
+    ],
+)
 def test_extremes(kind, axis):
     x = value(kind, 3, (2, 5, 3))
     e = exact(x)
     for f, g in [(jaxmd.max, max), (jaxmd.min, min)]:
+        both = jax.jit(lambda v, f=f: [f(v, axis, keepdims) for keepdims in (False, True)])(x)
         for keepdims in (False, True):
-            same(f(x, axis, keepdims), reduced(g, e, axis, keepdims))
-        same(jax.jit(lambda v, f=f: f(v, axis))(x), reduced(g, e, axis, False))
+            same(both[keepdims], reduced(g, e, axis, keepdims))
     if not isinstance(axis, tuple):
         for f, g in [(jaxmd.argmax, max), (jaxmd.argmin, min)]:
             wanted = reduced(lambda v, g=g: v.index(g(v)), e, axis, False)
@@ -446,7 +447,7 @@ def test_extremes_of_special_values():
     assert np.asarray(jaxmd.argsort(jaxmd.asarray(["nan", "1", "-0", "0", "-inf"]))).tolist() == [4, 2, 3, 1, 0]
 
 
-@pytest.mark.parametrize("kind", sorted(inputs.KINDS))
+@pytest.mark.parametrize("kind", ["full", "alternating", "integers", "cancelling"])
 def test_sort(kind):
     x = value(kind, 3, (3, 9))
     for axis in (0, 1):
@@ -527,14 +528,14 @@ def test_einsum(subscripts, a, b):
     wanted = einsum_of_integers(subscripts, *(exact(v) for v in values))
     scale = einsum_of_integers(subscripts, *(abs(exact(v)) for v in values))
     f = lambda *v: jaxmd.einsum(subscripts, *v)
-    for result in (f(*values), jax.jit(f)(*values)):
-        oracles.assert_within(result, wanted, 3, 64, scale=scale, label=subscripts)
+    oracles.assert_within(jax.jit(f)(*values), wanted, 3, 64, scale=scale, label=subscripts)
 
 
 def einsum_of_integers(subscripts, *operands):
     """numpy's einsum on exact integers: Fractions over one power of two for each operand."""
     integers, exponent = [], 0
     for x in operands:
+        x = objects(x)
         shift = max((v.denominator.bit_length() - 1 for v in x.ravel()), default=0)
         integers.append(np.vectorize(lambda v, s=shift: int(v * 2**s), otypes=[object])(x) if x.size else x)
         exponent += shift
@@ -620,7 +621,6 @@ def test_transformations(name):
     w = value("full", 2, out.shape, 6)
     _, pull = jax.vjp(f, row)
     (gradient,) = pull(w)
-    left = sum((exact(w) * exact(tangent)).ravel().tolist())
-    right = sum((exact(gradient) * exact(t)).ravel().tolist())
-    size = sum(abs(exact(w) * exact(tangent)).ravel().tolist()) + sum(abs(exact(gradient) * exact(t)).ravel().tolist())
-    assert abs(left - right) <= 64 * oracles.unit(1) * size
+    left, right = (objects(exact(u) * exact(v)).ravel() for u, v in ((w, tangent), (gradient, t)))
+    size = sum(abs(left)) + sum(abs(right))
+    assert abs(sum(left) - sum(right)) <= 64 * oracles.unit(1) * size
