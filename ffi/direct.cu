@@ -14,6 +14,8 @@
 
 #include "direct.h"
 #include "direct_args.h"
+#include "direct_entry.cuh"
+#include "direct_skinny.cuh"
 #include "window.cuh"
 
 namespace jaxmd {
@@ -35,8 +37,6 @@ struct Tile {
   double b[W + 1][kDepth][kColumns];
   ScaleFactors by_row[kRows], by_column[kColumns];
 };
-
-JAXMD_INLINE double scaled(double x, const ScaleFactors& by) { return mul_rn(mul_rn(x, by.first), by.second); }
 
 // The tile at inner index l0, scaled, zero outside the operands.
 template <class T>
@@ -77,24 +77,6 @@ __device__ __forceinline__ void fetch(const T& tile, int l, int r0, int c0, doub
     y[0][i] = v.x;
     y[1][i] = v.y;
   }
-}
-
-template <int L, int kLimbs>
-__device__ __forceinline__ void round_entry(const double* slot, int scale, const DirectTask& task, int64_t at) {
-  double x[L + 1], c[kLimbs];
-#pragma unroll
-  for (int h = 0; h <= L; ++h) x[h] = slot[h];
-  const bool certain = distill<L + 1>(x, L + 1, kLimbs);
-  const double factor = from_bits(static_cast<uint64_t>(scale + 1023) << 52), lead = mul_rn(x[0], factor);
-  if (certain && scale >= -1000 && scale <= 1000 && abs(lead) < 0x1p1000) {
-    c[0] = lead;
-#pragma unroll
-    for (int h = 1; h < kLimbs; ++h) c[h] = add_rn(mul_rn(x[h], factor), 0.0);
-  } else {
-    exact_sum(slot, L + 1, kLimbs, scale, c);
-  }
-#pragma unroll
-  for (int h = 0; h < kLimbs; ++h) task.c.limb[h][at] = c[h];
 }
 
 template <class T, int kMinBlocks>
@@ -188,11 +170,7 @@ __global__ void __launch_bounds__(kThreads, kMinBlocks) direct_matmul_kernel(con
         if (row + r >= s.m || column + j >= s.n) continue;
         const int64_t at = (batch * s.m + row + r) * s.n + column + j;
         const int scale = e[r] + f[j] - 2 * kTarget;
-        if (task.c.count == L) {
-          round_entry<L, L>(kept[o], scale, task, at);
-        } else {
-          round_entry<L, 1>(kept[o], scale, task, at);
-        }
+        round_entry<L>(kept[o], scale, task, at);
       }
     }
   }
@@ -215,6 +193,8 @@ ffi::Error direct_matmul(cudaStream_t stream, int64_t lhs_limbs, ffi::RemainingA
   cudaError_t status = cudaErrorInvalidValue;
   if (task.c.count > kDirectMaxLimbs) {
     status = launch_window_matmul(stream, task);
+  } else if (is_skinny(task.shape)) {
+    status = launch_skinny_matmul(stream, task, plan);
   } else {
     switch (10 * plan.limbs + plan.order) {
       case 21: status = launch_direct_matmul<Tile<2, 1, 4, 2, 16>, 3>(stream, task, plan.run); break;

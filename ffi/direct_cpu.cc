@@ -41,13 +41,14 @@ ffi::Error direct_matmul(ffi::ThreadPool pool, int64_t lhs_limbs, ffi::Remaining
     return ffi::Error::Success();
   }
   const DirectPlan plan = direct_plan(limbs, task.shape.k);
+  const PanelTask panels = panel_task(task);
   DirectPanel* const panel = JAXMD_CHOSEN(direct_panel);
-  for_tiles(pool, task.shape, kDirectRows, kDirectColumns, 0.5 * limbs * limbs,
-            [task, plan, panel](int64_t begin, int64_t end, auto place) {
+  for_tiles(pool, panels.product.shape, kDirectRows, kDirectColumns, 0.5 * limbs * limbs,
+            [panels, plan, panel](int64_t begin, int64_t end, auto place) {
               std::vector<double> scratch(kDirectScratch);
               for (int64_t t = begin; t < end; ++t) {
                 place(t, [&](int64_t batch, int64_t row, int64_t column) {
-                  panel(task, plan, batch, row, column, scratch.data());
+                  panel(panels, plan, batch, row, column, scratch.data());
                 });
               }
             });

@@ -74,7 +74,7 @@ void multiply_row(const double* a, const double* b, int64_t depth, int64_t run, 
 
 // c = canonical limbs of 2^scale·slots, for one row of the panel.
 template <int L, int kLimbs>
-void round_row(const double* slot, const int32_t* scale, int64_t columns, double* const* c) {
+void round_row(const double* slot, const int32_t* scale, int64_t columns, double* const* c, int64_t stride) {
   constexpr double kBig = 0x1p1000;
   double rounded[kLimbs][kDirectColumns], power[kDirectColumns];
   bool done[kDirectColumns];
@@ -102,47 +102,60 @@ void round_row(const double* slot, const int32_t* scale, int64_t columns, double
       for (int h = 0; h <= L; ++h) in[h] = slot[h * kDirectColumns + j];
       exact_sum(in, L + 1, kLimbs, scale[j], out);
     }
-    for (int h = 0; h < kLimbs; ++h) c[h][j] = out[h];
+    for (int h = 0; h < kLimbs; ++h) c[h][j * stride] = out[h];
   }
 }
 
-// columns 16 of B from l0 on, scaled: panel [l][limbs][16].
-void pack_b(const DirectTask& task, int64_t batch, int64_t l0, int64_t depth, int64_t column, int64_t columns,
-            int limbs, const ScaleFactors* by, double* panel) {
-  for (int i = 0; i < limbs; ++i) {
-    for (int64_t l = 0; l < depth; ++l) {
-      double* const to = panel + (l * limbs + i) * kDirectColumns;
-      std::fill(to, to + kDirectColumns, 0.0);
-      if (i >= task.b.count) continue;
-      const double* from = task.b.limb[i] + (batch * task.shape.k + l0 + l) * task.shape.n + column;
-      for (int64_t j = 0; j < columns; ++j) to[j] = from[j] * by[j].first * by[j].second;
+// count values, stride apart, times one power of two.
+void scale_into(const double* from, int64_t stride, int64_t count, const ScaleFactors& by, double* to, int64_t step) {
+  if (stride == 1 && step == 1) {
+    for (int64_t t = 0; t < count; ++t) to[t] = from[t] * by.first * by.second;
+  } else {
+    for (int64_t t = 0; t < count; ++t) to[t * step] = from[t * stride] * by.first * by.second;
+  }
+}
+
+// Up to 16 columns of B from inner index l0 on, scaled: panel [l][limb][column].
+void pack_b(const PanelTask& task, int64_t batch, int64_t l0, int64_t depth, int64_t column, int64_t columns, int limbs,
+            const ScaleFactors* by, double* panel) {
+  const DirectTask& p = task.product;
+  std::fill(panel, panel + depth * limbs * kDirectColumns, 0.0);
+  for (int i = 0; i < std::min(limbs, p.b.count); ++i) {
+    const double* from = p.b.limb[i] + batch * p.shape.k * p.shape.n + l0 * task.b_inner + column * task.b_column;
+    double* const to = panel + i * kDirectColumns;
+    if (task.b_column == 1) {
+      for (int64_t l = 0; l < depth; ++l) {
+        for (int64_t j = 0; j < columns; ++j) {
+          to[l * limbs * kDirectColumns + j] = from[l * task.b_inner + j] * by[j].first * by[j].second;
+        }
+      }
+    } else {
+      for (int64_t j = 0; j < columns; ++j) {
+        scale_into(from + j * task.b_column, task.b_inner, depth, by[j], to + j, limbs * kDirectColumns);
+      }
     }
   }
 }
 
 template <int L, int W>
-void panel(const DirectTask& task, int64_t run, int64_t batch, int64_t row, int64_t column, double* scratch) {
-  const ProductShape& s = task.shape;
+void panel(const PanelTask& task, int64_t run, int64_t batch, int64_t row, int64_t column, double* scratch) {
+  const DirectTask& p = task.product;
+  const ProductShape& s = p.shape;
   const int64_t rows = std::min(kDirectRows, s.m - row), columns = std::min(kDirectColumns, s.n - column);
   double *const b = scratch, *const a = b + (W + 1) * kDirectDepth * kDirectColumns;
   double* const slots = a + (W + 1) * kDirectDepth;
   std::fill(slots, slots + rows * (L + 1) * kDirectColumns, 0.0);
-  const int32_t *const e = task.e + batch * s.m + row, *const f = task.f + batch * s.n + column;
+  std::fill(a, slots, 0.0);
+  const int32_t *const e = p.e + batch * s.m + row, *const f = p.f + batch * s.n + column;
   ScaleFactors by[kDirectColumns];
   for (int64_t j = 0; j < columns; ++j) by[j] = scale_factors(kTarget - f[j]);
   for (int64_t l0 = 0; l0 < s.k; l0 += kDirectDepth) {
     const int64_t depth = std::min(kDirectDepth, s.k - l0);
     pack_b(task, batch, l0, depth, column, columns, W + 1, by, b);
     for (int64_t r = 0; r < rows; ++r) {
-      const ScaleFactors factor = scale_factors(kTarget - e[r]);
-      for (int i = 0; i <= W; ++i) {
-        double* const to = a + i * kDirectDepth;
-        if (i >= task.a.count) {
-          std::fill(to, to + depth, 0.0);
-          continue;
-        }
-        const double* from = task.a.limb[i] + (batch * s.m + row + r) * s.k + l0;
-        for (int64_t l = 0; l < depth; ++l) to[l] = from[l] * factor.first * factor.second;
+      for (int i = 0; i < std::min(W + 1, p.a.count); ++i) {
+        const double* from = p.a.limb[i] + batch * s.m * s.k + (row + r) * task.a_row + l0 * task.a_inner;
+        scale_into(from, task.a_inner, depth, scale_factors(kTarget - e[r]), a + i * kDirectDepth, 1);
       }
       multiply_row<L, W>(a, b, depth, run, slots + r * (L + 1) * kDirectColumns);
     }
@@ -151,19 +164,21 @@ void panel(const DirectTask& task, int64_t run, int64_t batch, int64_t row, int6
     int32_t scale[kDirectColumns] = {};
     double* c[L];
     for (int64_t j = 0; j < columns; ++j) scale[j] = e[r] + f[j] - 2 * kTarget;
-    for (int h = 0; h < task.c.count; ++h) c[h] = task.c.limb[h] + (batch * s.m + row + r) * s.n + column;
+    for (int h = 0; h < p.c.count; ++h) {
+      c[h] = p.c.limb[h] + batch * s.m * s.n + (row + r) * task.c_row + column * task.c_column;
+    }
     const double* const slot = slots + r * (L + 1) * kDirectColumns;
-    if (task.c.count == L) {
-      round_row<L, L>(slot, scale, columns, c);
+    if (p.c.count == L) {
+      round_row<L, L>(slot, scale, columns, c, task.c_column);
     } else {
-      round_row<L, 1>(slot, scale, columns, c);
+      round_row<L, 1>(slot, scale, columns, c, task.c_column);
     }
   }
 }
 
 }  // namespace
 
-void direct_panel(const DirectTask& task, const DirectPlan& plan, int64_t batch, int64_t row, int64_t column,
+void direct_panel(const PanelTask& task, const DirectPlan& plan, int64_t batch, int64_t row, int64_t column,
                   double* scratch) {
   switch (10 * plan.limbs + plan.order) {
     case 21: return panel<2, 1>(task, plan.run, batch, row, column, scratch);
