@@ -53,7 +53,7 @@ bench() { # bench NAME SECONDS SCRIPT
   step "$1" "$2" bench.log "$python" "examples/bench/$3" $quick --out "$lines" --limit "$(($2 - 15))"
 }
 
-sanitizer() { # sanitizer TOOL: only our kernels are instrumented
+sanitizer() { # sanitizer TOOL: only our kernels are instrumented; compiled programs come from the plain run's cache
   step sanitize 60 sanitizer.log env XLA_PYTHON_CLIENT_PREALLOCATE=false \
     compute-sanitizer --tool "$1" --target-processes all --error-exitcode 9 --kernel-name kns=jaxmd \
     "$python" examples/bench/sanitizer_case.py
@@ -75,6 +75,8 @@ bench spread 40 exponent_spread.py
 bench batches 40 small_batches.py
 bench arithmetic 40 arithmetic.py
 bench import 30 import_time.py
+export JAX_COMPILATION_CACHE_DIR=$(mktemp -d) JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS=0
+step sanitize 75 sanitizer.log "$python" examples/bench/sanitizer_case.py
 sanitizer memcheck
 sanitizer racecheck
 sanitizer initcheck

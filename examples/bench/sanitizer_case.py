@@ -16,16 +16,14 @@ import harness
 import jaxmd
 from _support import exact
 
-SHAPES = ((1, 1, 1), (33, 17, 65), (130, 70, 9))  # m, k, n: around the edges of every tile
+CASES = ((1, (33, 17, 65)), (2, (1, 1, 1)), (2, (130, 70, 9)), (4, (33, 17, 65)), (8, (9, 17, 33)))  # limbs; m, k, n
 
 
 def main() -> int:
     jax.config.update("jax_enable_x64", True)
-    worst = 0.0
-    for limbs in (1, 2, 4, 8):
-        for shape in SHAPES if limbs < 8 else SHAPES[:2]:
-            worst = max(worst, *(product(limbs, shape, engine) for engine in ("fp64", "direct")))
-    worst = max(worst, *(wide(engine) for engine in ("fp64", "direct")))
+    engines = ("fp64", "direct")
+    worst = max(product(limbs, shape, engine) for limbs, shape in CASES for engine in engines)
+    worst = max(worst, *(wide(engine) for engine in engines))
     batch = jaxmd.random.normal(jax.random.key(3), (5, 19, 21), 2)
     jax.block_until_ready(jax.vmap(lambda x: x @ x.T)(batch))
     jax.block_until_ready(jaxmd.matmul(batch, batch[0].T, engine="fp64"))
