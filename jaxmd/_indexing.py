@@ -82,11 +82,8 @@ class Indexed:
 
         Where an index repeats, one of its values stays. Entries out of bounds are dropped.
         """
-        who = "jaxmd.MultiDouble.at.set"
-        limbs, old, new, _ = self._prepared(who, value)
-        return type(self._value)(
-            limb.at[self._index].set(entry) for limb, entry in zip(old, _arith.resize(new, limbs), strict=True)
-        )
+        limbs, old, new = self._operands("jaxmd.MultiDouble.at.set", value)
+        return self._replaced(old, _arith.resize(new, limbs))
 
     def add(self, value: Any) -> "MultiDouble":
         """A new value in which `value` is added to the entries, in multiple doubles and in the larger limb count.
@@ -95,19 +92,31 @@ class Indexed:
 
         **Accuracy**: (1 + ceil(log2 r)) times the bound of `+`, relative to the sum of absolute values of the r terms.
         """
-        limbs, old, new, places = self._prepared("jaxmd.MultiDouble.at.add", value)
-        flat = tuple(limb.ravel() for limb in old)
-        new = tuple(limb.ravel() for limb in _arith.resize(new, limbs))
-        total = scatter_add(flat, places.ravel(), new, limbs)
+        limbs, old, new = self._operands("jaxmd.MultiDouble.at.add", value)
+        if not _may_repeat(self._index):
+            entries = tuple(limb[self._index] for limb in old)
+            return self._replaced(old, _arith.add(entries, new, limbs))
+        size = self._value.size
+        places = jnp.arange(size).reshape(self._value.shape).at[self._index].get(mode="fill", fill_value=size)
+        flat, added = (tuple(limb.ravel() for limb in x) for x in (old, _arith.resize(new, limbs)))
+        total = scatter_add(flat, places.ravel(), added, limbs)
         return type(self._value)(limb.reshape(self._value.shape) for limb in total)
 
-    def _prepared(self, who: str, value: Any) -> tuple[int, Limbs, Limbs, jax.Array]:
-        """(result count, old limbs, new limbs in the shape of the entries, their positions or the size if outside)."""
+    def _operands(self, who: str, value: Any) -> tuple[int, Limbs, Limbs]:
+        """(result count, old limbs in it, limbs of `value` in the shape of the entries)."""
         _ffi.require_x64(who)
         if not is_operand(value):
             raise TypeError(f"{who}: value is {type(value).__name__}; a MultiDouble, a number or an array was wanted.")
         limbs = result_limbs(self._value, value)
-        size = self._value.size
-        places = jnp.arange(size).reshape(self._value.shape).at[self._index].get(mode="fill", fill_value=size)
-        new = broadcast_as(who, "value", operand_limbs(value, limbs), places.shape)
-        return limbs, self._value.with_limbs(limbs).limbs, new, places
+        old = self._value.with_limbs(limbs).limbs
+        entries = jax.eval_shape(lambda: old[0][self._index])
+        return limbs, old, broadcast_as(who, "value", operand_limbs(value, limbs), entries.shape)
+
+    def _replaced(self, old: Limbs, new: Limbs) -> "MultiDouble":
+        return type(self._value)(limb.at[self._index].set(entry) for limb, entry in zip(old, new, strict=True))
+
+
+def _may_repeat(index: Any) -> bool:
+    """Whether an index may name an entry twice: where it holds an array of positions."""
+    parts = index if isinstance(index, tuple) else (index,)
+    return any(jnp.ndim(part) > 0 and jnp.result_type(part) != jnp.bool_ for part in parts if hasattr(part, "__len__"))
