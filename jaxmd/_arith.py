@@ -234,13 +234,13 @@ scale_p = define(
 
 
 def scale(x: Number, exponent: Any) -> Number:
-    """x·2^exponent, limb by limb.
+    """x·2^exponent, in canonical limbs, as many as x has.
 
     Args:
         x: tuple of arrays [...].
         exponent: int32 array [...] of any values.
     Accuracy:
-        Exact, except that limbs which fall below 2^-1022 are rounded to subnormals and overflow gives ±inf, +0, ....
+        Exact, except that what falls below 2^-1074 is rounded off, and that overflow gives ±inf, +0, ....
     """
     return bind(scale_p, [x, (exponent,)], len(x))[0]
 
