@@ -93,7 +93,7 @@ JAXMD_INLINE void mul_core(const V* a, int na, const V* b, int nb, int limbs, V*
   constexpr int N = K == 0 ? 0 : K + 1;
   each<N>(limbs + 1, [&](int i) JAXMD_LAMBDA { acc[i] = broadcast<V>(0.0); });
   two_prod(a[0], b[0], acc[0], acc[1]);
-  muladd_orders<N>(1, acc, limbs, a, na, b, nb);
+  muladd<N>(acc, 1, limbs, a, na, b, nb);
 }
 
 template <int K, class V>

@@ -6,9 +6,8 @@
 //   two_prod(a, b, p, e)             p = RN(ab),    p + e = ab exactly (|ab| ≥ 2^-968 or zero)
 //   cascade_add<N>(acc, n, g, t)     acc[0..n) += t, entering at slot g; slots 0…n−2 exactly, the last one rounded
 //   settle<N>(acc, g, n)             removes the overlap of acc[g..n), same sum
-//   muladd<N>(acc, limbs, a, na, b, nb)  acc[0..limbs] += (Σ a_i)(Σ b_j) up to order `limbs`, for normalized a and b;
-//   the
-//                                    slots grow together, so settle (or limbs > 4) between long runs of calls
+//   muladd<N>(acc, first, limbs, a, na, b, nb)
+//                                    acc[0..limbs] += a_i·b_j of the orders first ≤ i + j ≤ limbs, for normalized a and b
 //   distill<N>(x, n, limbs)          sweeps x[0..n) in place; lanes answered true hold in x[0..limbs) the canonical
 //                                    rounding of the exact sum; the others need exact_sum
 //   exact_sum(x, n, limbs, scale, r) scalar, slow, always right: r = canonical rounding of 2^scale·Σ x_i
@@ -79,7 +78,7 @@ constexpr int kUnsettledLimbs = 4;
 // Orders first ≤ g = i + j < limbs enter with their exact errors, order `limbs` is rounded, the rest (below
 // u^(limbs+1)) is left out. The pair (i, j), (j, i) is added first, so that the result is symmetric in a and b.
 template <int N, class V>
-JAXMD_INLINE void muladd_orders(int first, V* acc, int limbs, const V* a, int na, const V* b, int nb) {
+JAXMD_INLINE void muladd(V* acc, int first, int limbs, const V* a, int na, const V* b, int nb) {
   const int n = limbs + 1;
   each<N>(n, [&](int g) JAXMD_LAMBDA {
     if (g < first) return;
@@ -120,11 +119,6 @@ JAXMD_INLINE void muladd_orders(int first, V* acc, int limbs, const V* a, int na
     });
     if (limbs > kUnsettledLimbs && g < limbs) settle<N>(acc, g == 0 ? 0 : g - 1, n);
   });
-}
-
-template <int N, class V>
-JAXMD_INLINE void muladd(V* acc, int limbs, const V* a, int na, const V* b, int nb) {
-  muladd_orders<N>(0, acc, limbs, a, na, b, nb);
 }
 
 // True where x[0..limbs) is the canonical rounding of Σ x[0..n). By monotonicity of rounding x_i = RN(x_i + rest) holds
