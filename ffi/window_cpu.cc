@@ -67,13 +67,18 @@ void to_integer(Load load, int limbs, int exponent, int words, Entry* entry) {
   }
 }
 
-// sum ± ⌊x·y·2^(−64·words − shift)⌋; sum has words + 1 words.
-void multiply_add(uint64_t* sum, const Entry& x, const Entry& y, int words, int shift) {
+// sum ± ⌊x·y·2^(−64·words − shift)⌋; sum has words + 1 words. kWords is the number of words, or 0 where it comes as
+// `count`: with the number known, loops unroll and the product stays in registers.
+template <int kWords>
+void multiply_add(uint64_t* sum, const Entry& x, const Entry& y, int count, int shift) {
+  const int words = kWords == 0 ? count : kWords;
   if (shift >= 64 * words) return;
   uint64_t r[2 * kMaxWords];
   std::fill(r + words - 2, r + 2 * words, 0);
+#pragma GCC unroll 8
   for (int i = 0; i < words; ++i) {
     uint64_t carry = 0;
+#pragma GCC unroll 8
     for (int j = std::max(0, words - 2 - i); j < words; ++j) {
       const Wide t = static_cast<Wide>(x.word[i]) * y.word[j] + r[i + j] + carry;
       r[i + j] = static_cast<uint64_t>(t);
@@ -94,11 +99,23 @@ void multiply_add(uint64_t* sum, const Entry& x, const Entry& y, int words, int 
   }
 }
 
+// The fixed sizes are those of five to eight limbs.
+using MultiplyAdd = void(uint64_t* sum, const Entry& x, const Entry& y, int words, int shift);
+MultiplyAdd* multiply_add_for(int words) {
+  switch (words) {
+    case 5: return multiply_add<5>;
+    case 6: return multiply_add<6>;
+    case 7: return multiply_add<7>;
+    default: return multiply_add<0>;
+  }
+}
+
 }  // namespace
 
 void window_tile(const DirectTask& task, int64_t batch, int64_t row, int64_t column) {
   const ProductShape& s = task.shape;
   const int words = window_words(task.c.count, 64);
+  MultiplyAdd* const add = multiply_add_for(words);
   const int64_t rows = std::min(kWindowTile, s.m - row), columns = std::min(kWindowTile, s.n - column);
   const int64_t a0 = (batch * s.m + row) * s.k, b0 = batch * s.k * s.n + column;
   std::vector<int> e(s.k * kWindowTile), f(s.k * kWindowTile);  // [l][row], [l][column]
@@ -135,7 +152,7 @@ void window_tile(const DirectTask& task, int64_t batch, int64_t row, int64_t col
         uint64_t* const sum = &sums[(i * kWindowTile + j) * (words + 1)];
         for (int64_t l = 0; l < depth; ++l) {
           const Entry &xl = x[l * kWindowTile + i], &yl = y[l * kWindowTile + j];
-          multiply_add(sum, xl, yl, words, top[i][j] - xl.exponent - yl.exponent);
+          add(sum, xl, yl, words, top[i][j] - xl.exponent - yl.exponent);
         }
       }
     }

@@ -4,6 +4,10 @@
 its kernel header, |C − AB| ≤ k·2^-53L·|A||B|/2 + 2^-53L·|C|/2, half a unit of `oracles.product_error`.
 """
 
+import os
+import subprocess
+import sys
+
 import inputs
 import jax
 import numpy as np
@@ -378,3 +382,37 @@ def test_direct_matmul_survives_nonfinite_entries(platform, limbs):
     out = [((3, 2), np.float64)] * limbs
     c = call(platform, "jaxmd_direct_matmul", out, *a, *b, exponent, np.ones(2, np.int32), lhs_limbs=limbs)
     np.testing.assert_array_equal(c[0][2], [3.0, 4.0])
+
+
+# instruction sets
+
+DIGEST = """
+import hashlib, jax
+jax.config.update("jax_enable_x64", True)
+import inputs, test_product_handlers as t
+digest = hashlib.sha256()
+for limbs, (m, k, n) in [(1, (5, 40, 19)), (2, (70, 500, 33)), (2, (3, 9, 5)), (3, (4, 90, 17)), (4, (9, 360, 8))]:
+    rng = inputs.generator("isa", limbs)
+    a, b = inputs.spread(rng, (m, k), limbs), inputs.spread(rng, (k, n), limbs)
+    for c in t.direct_matmul("cpu", a, b, limbs):
+        digest.update(c.tobytes())
+e = rng.integers(-9999, 9999, (70, 300)).astype("int16")
+digest.update(t.exponent_span("cpu", e, e.T.copy()).tobytes())
+print(digest.hexdigest())
+"""
+
+
+def test_every_instruction_set_gives_the_same_bits():
+    digests = set()
+    for isa in ("portable", "avx2", "avx512"):  # a set that the machine lacks falls back to a lower one
+        environment = {**os.environ, "JAXMD_CPU_ISA": isa, "PYTHONPATH": os.pathsep.join(sys.path)}
+        done = subprocess.run(
+            [sys.executable, "-c", DIGEST],
+            env=environment,
+            cwd=os.path.dirname(__file__),
+            capture_output=True,
+            text=True,
+        )
+        assert done.returncode == 0, done.stderr
+        digests.add(done.stdout.strip())
+    assert len(digests) == 1
