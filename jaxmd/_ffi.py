@@ -118,13 +118,12 @@ def call(
         attrs: the handler's attributes; integers are passed as int64.
     """
     register()
-    varying = _varying(args)
     results = jax.ffi.ffi_call(
         name,
         [jax.ShapeDtypeStruct(t.shape, t.dtype) for t in out_types],
         input_output_aliases=alias,
     )(*unify(args), **_attributes(attrs))
-    return [_pcast(r, varying - _varying([r])) for r in results]
+    return unify([*results, *args])[: len(results)]
 
 
 def lowering(
@@ -212,12 +211,9 @@ def unify(args: Sequence[Any]) -> list[Any]:
     Outside `shard_map` nothing varies and the operands come back as they are. Without it the cotangent of an operand
     that is the same on every device would have another type than the operand.
     """
-    everything = _varying(args)
-    return [_pcast(x, everything - _varying([x])) for x in args]
-
-
-def _varying(args: Sequence[Any]) -> frozenset[str]:
-    return frozenset().union(*(jax.typeof(x).manual_axis_type.varying for x in args))
+    varying = [jax.typeof(x).manual_axis_type.varying for x in args]
+    everything = frozenset().union(*varying)
+    return [_pcast(x, everything - own) for x, own in zip(args, varying, strict=True)] if everything else list(args)
 
 
 def _pcast(x: Any, axes: frozenset[str]) -> Any:

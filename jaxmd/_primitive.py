@@ -132,7 +132,7 @@ def _alike(limbs: Sequence[Any]) -> list[Any]:
     limbs = _ffi.unify(limbs)
     specs = [jax.typeof(limb).sharding.spec for limb in limbs]
     sharded = next((spec for spec in specs if any(axis is not None for axis in spec)), None)
-    if sharded is None:
+    if sharded is None:  # the rule, so: no more than a look at every type
         return limbs
     return [limb if spec == sharded else jax.reshard(limb, sharded) for limb, spec in zip(limbs, specs, strict=True)]
 

@@ -1,5 +1,7 @@
 """One table, operation × transformation: jit, vmap, jvp, vjp, scan, cond, shard_map, and export."""
 
+import subprocess
+import sys
 from collections.abc import Callable
 from fractions import Fraction
 from math import isqrt
@@ -308,6 +310,26 @@ def test_export(name):
     )
     again = jax.export.deserialize(exported.serialize())
     assert_bits(again.call(*xs), op.apply(*xs), name)
+
+
+def test_exported_program_in_another_process(tmp_path):
+    """A process that only runs the program needs the handlers, and nothing else of jaxmd."""
+    x = tuple(map(jnp.asarray, full(generator("exported"), SHAPE, 2)))
+    exported = jax.export.export(
+        jax.jit(lambda x: arith.sqrt(arith.mul(x, x, 2), 2)), disabled_checks=_ffi.export_checks()
+    )
+    (tmp_path / "program").write_bytes(exported(x).serialize())
+    np.save(tmp_path / "x.npy", np.stack(x))
+    code = (
+        "import sys, pathlib, numpy, jax, jaxmd._ffi as ffi\n"
+        "jax.config.update('jax_enable_x64', True)\n"
+        "ffi.export_checks()\n"
+        "folder = pathlib.Path(sys.argv[1])\n"
+        "program = jax.export.deserialize(bytearray((folder / 'program').read_bytes()))\n"
+        "numpy.save(folder / 'y.npy', numpy.stack(program.call(tuple(numpy.load(folder / 'x.npy')))))\n"
+    )
+    subprocess.run([sys.executable, "-c", code, str(tmp_path)], check=True, timeout=120)
+    assert_bits(tuple(np.load(tmp_path / "y.npy")), arith.sqrt(arith.mul(x, x, 2), 2))
 
 
 @pytest.mark.parametrize("kind", [AxisType.Auto, AxisType.Explicit])
