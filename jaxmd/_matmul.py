@@ -204,7 +204,7 @@ def _product_limbs(a: Limbs, b: Limbs, limbs: int, inner: int, engine: Engine, a
         lost = row[..., :, None] + column[..., None, :] - span
         needed = jnp.where(span < -4000, 0, jnp.where(span > 4000, 2 * _NONFINITE16, lost))
     if engine == "direct":
-        guard: Any = direct_guard(inner)
+        guard: Any = -1 if inner > 4 and _is_small(needed.shape) else direct_guard(inner)
         c = _product.direct_matmul(a, b, row, column, inner)
     else:
         guards = (0,) if accuracy == "normwise" else GUARD_LEVELS
@@ -216,6 +216,11 @@ def _product_limbs(a: Limbs, b: Limbs, limbs: int, inner: int, engine: Engine, a
         guard = jnp.asarray([p.guard for p in plans], jnp.int32)[level]
     flags = (needed > guard).astype(jnp.int8)
     return _product.exact_entries(a, b, flags, c)
+
+
+def _is_small(shape: tuple[Any, ...]) -> bool:
+    """Sixteen results or fewer: in more than four limbs the exact sum costs no more than a rounded one."""
+    return all(isinstance(size, int) for size in shape) and math.prod(shape) <= 16
 
 
 def _touched(a: Limbs, b: Limbs) -> jax.Array:

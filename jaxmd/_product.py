@@ -101,16 +101,6 @@ def _pair_by_pair(a: jax.Array, b: jax.Array) -> jax.Array:
     return lax.scan(add_pair, zero, (left, right))[0]
 
 
-_sliced_matmul_kernel = _ffi.lowering("jaxmd_sliced_matmul")
-_sliced_matmul_default = mlir.lower_fun(_sliced_matmul_dots, multiple_results=False)
-
-
-def _sliced_matmul_cuda_lowering(ctx: Any, a: Any, b: Any) -> Any:
-    if not _ffi.has_cuda():
-        return _sliced_matmul_default(ctx, a, b)
-    return _sliced_matmul_kernel["cuda"](ctx, a, b)
-
-
 def _sliced_matmul_batch(args: Sequence[jax.Array], dims: Sequence[int | None]) -> tuple[jax.Array, int]:
     """An unbatched operand is shared: the batch axis of the other folds into its m or n."""
     (a, b), (da, db) = args, dims
@@ -140,8 +130,8 @@ def _sliced_matmul_transpose_b(ct: jax.Array, a: jax.Array, b: Any) -> jax.Array
 sliced_matmul_p = Primitive("jaxmd_sliced_matmul")
 sliced_matmul_p.def_impl(jax.jit(lambda a, b: sliced_matmul_p.bind(a, b)))
 sliced_matmul_p.def_abstract_eval(_sliced_matmul_shape_rule)
-mlir.register_lowering(sliced_matmul_p, _sliced_matmul_default)
-mlir.register_lowering(sliced_matmul_p, _sliced_matmul_cuda_lowering, platform="cuda")
+mlir.register_lowering(sliced_matmul_p, mlir.lower_fun(_sliced_matmul_dots, multiple_results=False))
+mlir.register_lowering(sliced_matmul_p, _ffi.lowering("jaxmd_sliced_matmul")["cuda"], platform="cuda")
 batching.primitive_batchers[sliced_matmul_p] = _sliced_matmul_batch
 ad.defbilinear(sliced_matmul_p, _sliced_matmul_transpose_a, _sliced_matmul_transpose_b)
 

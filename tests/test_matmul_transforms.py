@@ -1,7 +1,6 @@
 """The product under transforms: batches, derivatives, levels under vmap, export, shard_map; truth is exact integers."""
 
 import functools
-import re
 
 import inputs
 import jax
@@ -10,7 +9,7 @@ import numpy as np
 import oracles
 import pytest
 
-from jaxmd import _ffi, _matmul
+from jaxmd import _ffi, _matmul, _product
 from jaxmd._matmul import matmul_limbs
 
 ENGINES = ["fp64", "direct"]
@@ -93,27 +92,25 @@ def test_same_bits_every_time_and_under_scan():
 # --- levels ----------------------------------------------------------------------------------------------------------
 
 
-def dots(text: str) -> int:
-    return len(re.findall(r"= f64\[[^\n]* dot\(", text))
+@pytest.mark.parametrize("batch", [(), (3,)])
+@pytest.mark.parametrize(("spread", "level"), [(0.0, 0), (20.0, 2)])
+def test_products_run_are_those_of_one_level(monkeypatch, spread, level, batch):
+    """Counted as they run: under vmap too, the level is one branch taken and never a select over all levels."""
+    k, ran = 41 + level, []
+    dot = _product._dot
 
+    def counted(a, b):
+        pairs = np.int64(a.shape[-1] // k)
+        once = jax.pure_callback(lambda n: ran.append(int(n)) or np.float64(0), jax.ShapeDtypeStruct((), "f8"), pairs)
+        return dot(a, b) + jnp.broadcast_to(once, (*a.shape[:-1], b.shape[-1]))
 
-@pytest.mark.parametrize("mapped", [False, True])
-def test_the_level_is_a_branch_and_never_a_select(mapped):
-    """One conditional holds every product: orders of one level are all that runs, under vmap too."""
-    limbs, k = 2, 40
-    f = functools.partial(matmul_limbs, limbs=limbs, engine="fp64")
-    lead = (3,) if mapped else ()
-    shapes = [jax.ShapeDtypeStruct((*lead, *s), jnp.float64) for s in ((40, k), (k, 40))]
-    jitted = jax.jit(jax.vmap(f) if mapped else f)
-    text = jitted.lower((shapes[0],) * limbs, (shapes[1],) * limbs).compile().as_text()
-    computations = re.split(r"\n(?=%|ENTRY)", text)
-    branches = re.search(r"conditional\([^\n]*branch_computations=\{([^}]*)\}", text)
-    assert branches, "the levels are not branches of one conditional"
-    names = [name.strip().lstrip("%") for name in branches[1].split(",")]
-    counts = [_matmul.plan(limbs, k, guard).count for guard in _matmul.GUARD_LEVELS]
-    assert len(names) == len(set(counts))
-    entry = next(c for c in computations if c.startswith("ENTRY"))
-    assert dots(entry) == 0, "a product runs outside the chosen level"
+    monkeypatch.setattr(_product, "_dot", counted)
+    rng = inputs.generator("count", spread, batch)
+    a, b = (inputs.full(rng, (*batch, *s), 2, spread) for s in ((40, k), (k, 40)))
+    f = functools.partial(matmul_limbs, limbs=2, engine="fp64")
+    jax.block_until_ready(jax.jit(jax.vmap(f) if batch else f)(a, b))
+    count = _matmul.plan(2, k, _matmul.GUARD_LEVELS[level]).count
+    assert sum(ran) == count * (count + 1) // 2
 
 
 def test_levels_rise_with_the_spread():
