@@ -36,7 +36,12 @@ JAXMD_INLINE MaskOf<V> normalize(V* x, int n) {
   const V lead = x[0];
   V zero = broadcast<V>(0.0), size = zero;
   each<N>(n, [&](int i) JAXMD_LAMBDA { size = add_rn(size, abs(x[i])); });
-  ok = distill<N>(x, n, n);
+  if (n == 2) {  // one two_sum is canonical
+    two_sum(x[0], x[1], x[0], x[1]);
+    ok = less(abs(x[0]), broadcast<V>(0x1p1000));
+  } else {
+    ok = distill<N>(x, n, n);
+  }
   x[0] = select(equal(x[0], zero), select(equal(size, zero), lead, zero), x[0]);
   return ok;
 }

@@ -181,6 +181,20 @@ def power_sums(rng: np.random.Generator, terms: int, count: int) -> Limbs:
     return tuple(rng.permuted(x, axis=0))
 
 
+@pytest.mark.parametrize("name", ["add", "mul", "div"])
+def test_binary_on_sums_of_powers(name: str) -> None:
+    """Operands that overlap, cancel, tie and leave gaps, in no order; the last rounding may itself end in a tie."""
+    for nx, ny, limbs in ((1, 2, 1), (2, 2, 2), (3, 3, 2), (3, 3, 3), (5, 2, 4), (8, 8, 8)):
+        rng = inputs.generator("powers", name, nx, ny, limbs)
+        x, y = power_sums(rng, nx, 80), without_zeros(power_sums(rng, ny, 80))
+        r, exact = binary(name, x, y, limbs), exact_binary(name, x, y)
+        oracles.assert_within(r, exact, limbs, UNITS.get(name, 1.0), label=f"{name} {nx} {ny} {limbs}")
+        for high, low in itertools.pairwise(r):
+            assert np.all((np.abs(low) <= np.spacing(np.abs(high)) / 2) & ((high != 0) | (low == 0)))
+        if name == "add":
+            oracles.assert_bits(tuple(limb + 0.0 for limb in r), oracles.from_fractions(exact, limbs), f"{limbs}")
+
+
 @pytest.mark.parametrize(
     "n, limbs", [(1, 1), (1, 3), (2, 1), (2, 2), (3, 2), (6, 2), (7, 4), (12, 4), (20, 5), (40, 16), (128, 3)]
 )
