@@ -7,10 +7,10 @@ SOURCES := pyproject.toml $(wildcard ffi/*)
 
 # Where a GPU answers: JAX's CUDA plugin, and a CUDA module even if no toolkit is installed.
 ifeq ($(shell nvidia-smi >/dev/null 2>&1 && echo yes),yes)
-EXTRAS := test,plot,cuda13
+EXTRAS := dev,cuda13
 JAXMD_CUDA ?= on
 else
-EXTRAS := test,plot
+EXTRAS := dev
 JAXMD_CUDA ?= auto
 endif
 export JAXMD_CUDA
@@ -34,7 +34,7 @@ test: $(VENV)/.installed
 slow: $(VENV)/.installed
 	$(BIN)/python -m pytest --slow -m slow
 
-lint: $(VENV)/.lint
+lint: $(VENV)/.installed
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
@@ -45,10 +45,6 @@ doctor: $(VENV)/.installed
 # Installed in place: an edited .py file takes effect at once, an edited ffi/ file at the next make.
 $(VENV)/.installed: $(VENV)/.created $(SOURCES)
 	$(BIN)/python -m pip install --quiet --editable '.[$(EXTRAS)]'
-	@touch $@
-
-$(VENV)/.lint: $(VENV)/.installed
-	$(BIN)/python -m pip install --quiet --editable '.[dev]'
 	@touch $@
 
 $(VENV)/.created:
