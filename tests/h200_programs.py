@@ -2,8 +2,8 @@
 
     python tests/h200_programs.py   →   {"program": {"lowered": StableHLO, "compiled": HLO}, ...} as JSON on stdout
 
-JAX's CUDA plugin must be importable (JAX_PLATFORMS=cpu keeps it from looking for a device); XLA logs what it captures
-in command buffers to stderr.
+JAX's CUDA plugin must be importable (JAX_PLATFORMS=cpu keeps it from looking for a device). XLA logs what it captures
+in command buffers to stderr, each program's log after a line `program: NAME`.
 """
 
 import json
@@ -51,7 +51,8 @@ PROGRAMS = {  # name: (function, shapes of its operands, limbs)
 }
 
 
-def compile_for_h200(function, shapes, limbs):
+def compile_for_h200(name, function, shapes, limbs):
+    print(f"program: {name}", file=sys.stderr, flush=True)
     topology = topologies.get_topology_desc(platform="cuda", target_config=H200, topology="1x1x1")
     mesh = topologies.make_mesh(topo=topology, mesh_shape=(1,), axis_names=("x",))
     sharding = NamedSharding(mesh, PartitionSpec())
@@ -62,4 +63,4 @@ def compile_for_h200(function, shapes, limbs):
 
 if __name__ == "__main__":
     with jax.enable_x64(True):
-        json.dump({name: compile_for_h200(*program) for name, program in PROGRAMS.items()}, sys.stdout)
+        json.dump({name: compile_for_h200(name, *program) for name, program in PROGRAMS.items()}, sys.stdout)

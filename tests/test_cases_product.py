@@ -6,10 +6,10 @@ from pathlib import Path
 
 import jax
 import numpy as np
+import oracles
 import pytest
 
 import jaxmd as md
-import oracles
 
 ENGINES = ["fp64", "direct"]
 

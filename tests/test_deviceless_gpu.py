@@ -27,8 +27,8 @@ SCRIPT = Path(__file__).with_name("h200_programs.py")
 
 
 @pytest.fixture(scope="module")
-def compiled():
-    """(programs: name → lowered and compiled text, names of the instructions that command buffers captured)"""
+def programs():
+    """name → {"lowered", "compiled": text, "captured": names of the instructions that command buffers captured}"""
     path = [os.environ["JAXMD_CUDA_PLUGIN"], str(Path(jaxmd.__file__).parent.parent), os.environ.get("PYTHONPATH", "")]
     clean = {k: v for k, v in os.environ.items() if not k.startswith(("JAX_", "XLA_"))}
     log = {"TF_CPP_MIN_LOG_LEVEL": "0", "TF_CPP_VMODULE": "command_buffer_conversion_pass=3"}
@@ -36,9 +36,13 @@ def compiled():
     env = clean | log | flags | {"JAX_PLATFORMS": "cpu", "PYTHONPATH": os.pathsep.join(path)}
     done = subprocess.run([sys.executable, "-P", SCRIPT], env=env, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr[-5000:]
-    lines = re.findall(r"Creating command buffer thunk with the following thunks: (.*)", done.stderr)
-    assert lines, "XLA's log no longer tells what it captures"
-    return json.loads(done.stdout), set(re.split(r"[,\s]+", " ".join(lines)))
+    result = json.loads(done.stdout)
+    _, *logs = re.split(r"^program: (.*)$", done.stderr, flags=re.MULTILINE)
+    for name, lines in zip(logs[::2], logs[1::2], strict=True):
+        captured = re.findall(r"Creating command buffer thunk with the following thunks: (.*)", lines)
+        assert captured, f"XLA's log does not tell what it captures of {name}"
+        result[name]["captured"] = set(re.split(r"[,\s]+", " ".join(captured)))
+    return result
 
 
 def custom_calls(text):
@@ -47,14 +51,13 @@ def custom_calls(text):
     return dict(found)
 
 
-def test_our_calls_are_captured_in_command_buffers(compiled):
+def test_our_calls_are_captured_in_command_buffers(programs):
     """A handler without the trait would run outside them, and split what stands around it."""
-    programs, captured = compiled
     assert programs
     for name, text in programs.items():
         calls = set(custom_calls(text["compiled"]))
         assert calls, name
-        assert calls <= captured, (name, calls - captured)
+        assert calls <= text["captured"], (name, calls - text["captured"])
 
 
 @pytest.mark.parametrize(
@@ -68,23 +71,20 @@ def test_our_calls_are_captured_in_command_buffers(compiled):
         ("product direct dd", "jaxmd_direct_matmul"),
     ],
 )
-def test_lowers_to_our_target(compiled, program, target):
-    programs, _ = compiled
+def test_lowers_to_our_target(programs, program, target):
     assert target in custom_calls(programs[program]["compiled"]).values()
 
 
-def test_no_library_product_in_sliced_product(compiled):
+def test_no_library_product_in_sliced_product(programs):
     """The orders come from our kernel alone: no float64 dot is left, in HLO or as a library call."""
-    programs, _ = compiled
     for name in ("product fp64 dd", "product fp64 qd, batch"):
         text = programs[name]["compiled"]
         assert not re.search(r"f64\[[\d,]*\]\S* dot\(", text), name
         assert "__cublas$" not in text, name
 
 
-def test_no_cast_that_may_be_folded(compiled):
+def test_no_cast_that_may_be_folded(programs):
     """XLA:GPU removes float64 → float32 → float64 round trips; our programs hold no narrowing cast at all."""
-    programs, _ = compiled
     for name, text in programs.items():
         narrow = re.findall(r"stablehlo\.convert [^\n]*xf64>\) -> tensor<[^\n]*x(?:f32|f16|bf16)>", text["lowered"])
         assert not narrow, (name, narrow)
