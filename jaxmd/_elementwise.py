@@ -15,16 +15,19 @@ from . import _arith, _decimal
 from ._order import Limbs, all_finite, compare, float64_sum, sign_from_bits, signbit, within
 
 
+@jax.jit
 def select(condition: jax.Array, x: Limbs, y: Limbs) -> Limbs:
     """x where the condition holds, else y; all of one shape and count."""
     return tuple(jnp.where(condition, a, b) for a, b in zip(x, y, strict=True))
 
 
+@jax.jit
 def absolute(x: Limbs) -> Limbs:
     """|x|, exact; the derivative is the sign, 1 at +0 and −1 at −0."""
     return select(signbit(x), _arith.neg(x), x)
 
 
+@jax.jit
 def sign(x: Limbs) -> Limbs:
     """−1, −0, 0, 1 or nan."""
     leading = lax.stop_gradient(_arith.to_float64(x))
@@ -32,12 +35,14 @@ def sign(x: Limbs) -> Limbs:
     return _arith.from_float64(jnp.where(jnp.isnan(leading), leading, plain), len(x))
 
 
+@jax.jit
 def maximum(x: Limbs, y: Limbs) -> Limbs:
     """The larger value; nan where either is nan."""
     take = compare(x, y, operator.ge) | jnp.isnan(float64_sum(lax.stop_gradient(x)))
     return select(take, x, y)
 
 
+@jax.jit
 def minimum(x: Limbs, y: Limbs) -> Limbs:
     """The smaller value; nan where either is nan."""
     take = compare(x, y, operator.le) | jnp.isnan(float64_sum(lax.stop_gradient(x)))
@@ -51,6 +56,7 @@ def _floor_double(x: jax.Array) -> tuple[jax.Array, jax.Array]:
     return below, ~tiny & (below == x)
 
 
+@jax.jit
 def floor(x: Limbs) -> Limbs:
     """The largest integer that is not larger: exact; ±inf, nan and −0 stay; no derivative.
 
@@ -68,6 +74,7 @@ def floor(x: Limbs) -> Limbs:
     return select(kept, canonical, result)
 
 
+@jax.jit
 def nearest(x: Limbs) -> Limbs:
     """The nearest integer, halves to the even one: exact; ±inf, nan and −0 stay; no derivative."""
     x = lax.stop_gradient(tuple(x))

@@ -8,19 +8,21 @@ Sorting brings equal positions together, a segmented scan of our addition sums e
 writes x[position] + total, so that no two limbs of different sums ever meet in a scatter.
 """
 
+import functools
 from typing import TYPE_CHECKING, Any
 
 import jax
 import jax.numpy as jnp
-from jax import lax
 
 from . import _arith, _ffi
 from ._operands import Limbs, broadcast_as, is_operand, operand_limbs, result_limbs
+from ._prefix import running_sums
 
 if TYPE_CHECKING:
     from ._array import MultiDouble
 
 
+@functools.partial(jax.jit, static_argnames="limbs")
 def scatter_add(x: Limbs, target: jax.Array, value: Limbs, limbs: int) -> Limbs:
     """x[target] += value for one-dimensional x, all values of a repeated position added.
 
@@ -31,26 +33,14 @@ def scatter_add(x: Limbs, target: jax.Array, value: Limbs, limbs: int) -> Limbs:
         return x
     order = jnp.argsort(target, stable=True)
     target = target[order]
-    total = _segment_sums(tuple(limb[order] for limb in value), target, limbs)
+    start = jnp.append(True, target[1:] != target[:-1])
+    total = running_sums(tuple(limb[order] for limb in value), start)
     changed = _arith.add(tuple(limb.at[target].get(mode="clip") for limb in x), total, limbs)
     last = jnp.append(target[1:] != target[:-1], True)
     slot = jnp.where(last, target, size)
     return tuple(
         limb.at[slot].set(new, mode="drop", unique_indices=False) for limb, new in zip(x, changed, strict=True)
     )
-
-
-def _segment_sums(x: Limbs, segment: jax.Array, limbs: int) -> Limbs:
-    """Running sums that start anew where `segment` (ascending) changes; the last of each run is its total."""
-
-    def combine(left: Any, right: Any) -> Any:
-        (a, start_a), (b, start_b) = left, right
-        joined = _arith.add(a, b, limbs)
-        kept = tuple(jnp.where(start_b, limb, total) for limb, total in zip(b, joined, strict=True))
-        return kept, start_a | start_b
-
-    start = jnp.append(True, segment[1:] != segment[:-1])
-    return tuple(lax.associative_scan(combine, (x, start))[0])
 
 
 class At:

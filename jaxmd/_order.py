@@ -7,6 +7,7 @@ limbs need not be normalized. The answers are booleans and integers, so nothing 
                                     −0 equal to 0, nan above everything
 """
 
+import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -62,6 +63,7 @@ def all_finite(x: Limbs) -> jax.Array:
     return finite
 
 
+@functools.partial(jax.jit, static_argnames="relation")
 def compare(x: Limbs, y: Limbs, relation: Callable[[Any, Any], Any]) -> jax.Array:
     """relation(x, y) for one of ==, <, <=, >, >= on values; exact, and as IEEE 754 has it for inf and nan.
 
@@ -73,6 +75,7 @@ def compare(x: Limbs, y: Limbs, relation: Callable[[Any, Any], Any]) -> jax.Arra
     return jnp.where(all_finite(x) & all_finite(y), ordinary, relation(float64_sum(x), float64_sum(y)))
 
 
+@jax.jit
 def keys(x: Limbs) -> Limbs:
     """Integers in the order of the values, leading first; equal exactly where the values are."""
     canonical = _arith.renormalize(lax.stop_gradient(tuple(x)), len(x))
@@ -91,6 +94,7 @@ def reversed_keys(keys: Limbs) -> Limbs:
     return tuple(jnp.where(nan, key, -key) for key in keys)
 
 
+@functools.partial(jax.jit, static_argnames="axis")
 def argmax(keys: Limbs, axis: int) -> jax.Array:
     """Position of the first largest value along an axis that is not empty; int64 with the axis kept, of length 1."""
     largest = jnp.ones(keys[0].shape, bool)
@@ -100,6 +104,7 @@ def argmax(keys: Limbs, axis: int) -> jax.Array:
     return jnp.argmax(largest, axis=axis, keepdims=True)
 
 
+@functools.partial(jax.jit, static_argnames="axis")
 def argsort(keys: Limbs, axis: int) -> jax.Array:
     """The stable permutation that sorts the values along an axis, ascending."""
     place = lax.broadcasted_iota(jnp.int64, keys[0].shape, axis)

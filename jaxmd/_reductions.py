@@ -7,12 +7,12 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-from jax import lax
 
 from . import _arith, _order
 from ._array import MultiDouble
 from ._functions import value
 from ._operands import Limbs
+from ._prefix import running_sums
 from ._primitive import Numbers, define, in_jax, like_operands
 from ._primitive import bind as bind_primitive
 
@@ -83,28 +83,30 @@ def prod(x: Any, axis: Axes = None, keepdims: bool = False) -> MultiDouble:
     axes = _axes(who, axis, x.ndim)
     if not axes:
         return x
-    limbs = _one_axis(x, axes)
-    n = limbs[0].shape[0]
+    return _restore(_pairwise_product(_one_axis(x, axes)), x, axes, keepdims)
+
+
+@jax.jit
+def _pairwise_product(limbs: Limbs) -> Limbs:
+    """The product along the first axis."""
+    n, count = limbs[0].shape[0], len(limbs)
     if n == 0:
-        limbs = _arith.from_float64(jnp.ones((1, *limbs[0].shape[1:]), jnp.float64), x.num_limbs)
+        return _arith.from_float64(jnp.ones(limbs[0].shape[1:], jnp.float64), count)
     while n > 1:
         half = n // 2
         left, right = (tuple(limb[i * half : (i + 1) * half] for limb in limbs) for i in (0, 1))
-        paired = _arith.mul(left, right, x.num_limbs)
+        paired = _arith.mul(left, right, count)
         rest = tuple(limb[2 * half :] for limb in limbs)
         limbs = tuple(jnp.concatenate(pair) for pair in zip(paired, rest, strict=True)) if n % 2 else paired
         n = limbs[0].shape[0]
-    return _restore(tuple(limb[0] for limb in limbs), x, axes, keepdims)
+    return tuple(limb[0] for limb in limbs)
 
 
 # cumsum: a primitive, because its transpose, a running sum from the other end, must be one in multiple doubles.
 
 
 def _cumsum_impl(*x: Any, counts: tuple[int, ...], limbs: int) -> list[Any]:
-    def add(a: Limbs, b: Limbs) -> Limbs:
-        return tuple(_arith.add(a, b, limbs))
-
-    return list(lax.associative_scan(add, tuple(x), axis=-1)) if x[0].shape[-1] else list(x)
+    return list(running_sums(tuple(x)))
 
 
 def _cumsum_jvp(numbers: Numbers, tangents: Numbers, *, limbs: int) -> tuple[Numbers, Numbers]:
@@ -134,7 +136,7 @@ def _cumsum(x: Limbs) -> Limbs:
 def cumsum(x: Any, axis: int | None = None) -> MultiDouble:
     """Running sums along an axis, or of all entries in row-major order where axis is None.
 
-    **Accuracy**: |error| ≤ 2·ceil(log2 n)·2·2^-53L·Σ|x| over the terms so far: a parallel prefix of additions.
+    **Accuracy**: |error| ≤ 2·ceil(log2 n)·2^-53L·Σ|x| over the n terms so far.
     """
     x = value("jaxmd.cumsum", x)
     if axis is None:

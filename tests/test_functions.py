@@ -372,7 +372,7 @@ def test_cumsum(n):
     for axis in (0, -1, None) if n < 4 else (1,):
         wanted = np.cumsum(e, axis) if e.size else e.reshape(-1) if axis is None else e
         scale = np.cumsum(abs(e), axis) if e.size else wanted
-        units = 4 * max(1, math.ceil(math.log2(max(2, n * (2 if axis is None else 1)))))
+        units = 2 * max(1, math.ceil(math.log2(max(2, n * (2 if axis is None else 1)))))
         result = jax.jit(lambda v, a=axis: jaxmd.cumsum(v, a))(x)
         oracles.assert_within(result, objects(wanted), 4, units, scale=objects(scale))
 
