@@ -64,7 +64,8 @@ __device__ void stage(const DirectTask& task, int64_t batch, int64_t row, int64_
 
 // The operands of one inner index for a thread: x [TM][W + 1], y [TN][W + 1].
 template <class T>
-__device__ __forceinline__ void fetch(const T& tile, int l, int r0, int c0, double (*x)[T::W + 1], double (*y)[T::W + 1]) {
+__device__ __forceinline__ void fetch(const T& tile, int l, int r0, int c0, double (*x)[T::W + 1],
+                                      double (*y)[T::W + 1]) {
 #pragma unroll
   for (int i = 0; i <= T::W; ++i) {
 #pragma unroll
@@ -80,7 +81,8 @@ __device__ __forceinline__ void fetch(const T& tile, int l, int r0, int c0, doub
 }
 
 template <class T, int kMinBlocks>
-__global__ void __launch_bounds__(kThreads, kMinBlocks) direct_matmul_kernel(const __grid_constant__ DirectTask task, int run) {
+__global__ void __launch_bounds__(kThreads, kMinBlocks)
+    direct_matmul_kernel(const __grid_constant__ DirectTask task, int run) {
   constexpr int L = T::L, W = T::W, TM = T::TM, TN = T::TN, kDepth = T::kDepth;
   extern __shared__ __align__(16) unsigned char shared[];
   T& tile = *reinterpret_cast<T*>(shared);
@@ -92,7 +94,9 @@ __global__ void __launch_bounds__(kThreads, kMinBlocks) direct_matmul_kernel(con
     for (int64_t column = int64_t{blockIdx.y} * T::kColumns; column < s.n; column += int64_t{gridDim.y} * T::kColumns) {
       const int32_t *const e = task.e + batch * s.m + row, *const f = task.f + batch * s.n + column;
       __syncthreads();
-      for (int r = threadIdx.x; r < T::kRows; r += kThreads) tile.by_row[r] = scale_factors(row + r < s.m ? kTarget - e[r] : 0);
+      for (int r = threadIdx.x; r < T::kRows; r += kThreads) {
+        tile.by_row[r] = scale_factors(row + r < s.m ? kTarget - e[r] : 0);
+      }
       for (int j = threadIdx.x; j < T::kColumns; j += kThreads) {
         tile.by_column[j] = scale_factors(column + j < s.n ? kTarget - f[j] : 0);
       }

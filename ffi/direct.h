@@ -29,8 +29,8 @@
 // Range: with ESC = e_i + f_j − max_l(exp a_il + exp b_lj), entries with ESC ≤ 1530 − 53L: what scaling and products
 //   lose below 2^-1074 is then under 2^-5·k·u^L·X.
 // Cost of a multiply-add: dd 12 instructions + 20/run (run ≤ 32), td 64, qd 136 for large k; W = L 46, 113, 225.
-// Source: the run is Dot2 of T. Ogita, S. Rump, S. Oishi, Accurate sum and dot product (SIAM J. Sci. Comput. 26(6), 2005),
-//   cut at √k so that double accumulates provably; the orders are Y. Hida, X. Li, D. Bailey, Algorithms for quad-double
+// Source: the run is Dot2 of T. Ogita, S. Rump, S. Oishi, Accurate sum and dot product (SIAM J. Sci. Comput. 26(6),
+//   2005), cut at about √k so that the bound holds whatever the data; the orders are Y. Hida, X. Li, D. Bailey, Algorithms for quad-double
 //   precision floating point arithmetic (ARITH-15, 2001), section 3.3, without their dropped errors.
 #pragma once
 

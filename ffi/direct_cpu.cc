@@ -33,11 +33,12 @@ ffi::Error direct_matmul(ffi::ThreadPool pool, int64_t lhs_limbs, ffi::Remaining
   JAXMD_CHECK(direct_arguments(lhs_limbs, args, rets, &task));
   const int limbs = task.c.count;
   if (limbs > kDirectMaxLimbs) {
-    for_tiles(pool, task.shape, kWindowTile, kWindowTile, limbs * limbs, [task](int64_t begin, int64_t end, auto place) {
-      for (int64_t t = begin; t < end; ++t) {
-        place(t, [&](int64_t batch, int64_t row, int64_t column) { window_tile(task, batch, row, column); });
-      }
-    });
+    for_tiles(pool, task.shape, kWindowTile, kWindowTile, limbs * limbs,
+              [task](int64_t begin, int64_t end, auto place) {
+                for (int64_t t = begin; t < end; ++t) {
+                  place(t, [&](int64_t batch, int64_t row, int64_t column) { window_tile(task, batch, row, column); });
+                }
+              });
     return ffi::Error::Success();
   }
   const DirectPlan plan = direct_plan(limbs, task.shape.k);

@@ -1,8 +1,8 @@
 // Engine "direct" on the CPU for up to four limbs: one panel of C, 64 rows by 16 columns, on packs over columns.
 //
 // Shapes, formula and bound: direct.h. Compiled once per instruction set, the same bits on each.
-// Tiling: 128 inner indices of B, scaled, are packed [l][limb][column 16]; a row of A, scaled, [limb][l]. One row by two
-//   packs is worked on at a time, since a multiply-add is all latency-tolerant arithmetic and few loads; the slots live
+// Tiling: 128 inner indices of B, scaled, are packed [l][limb][column 16]; a row of A, scaled, [limb][l]. One row by
+//   two packs is worked on at a time, since a multiply-add is all latency-tolerant arithmetic and few loads; the slots live
 //   in [row][slot][column 16] between packings.
 // Cost: dd 12 instructions a multiply-add and pack, of which 8 are additions.
 // Source: direct.h.

@@ -28,7 +28,8 @@ inline bool is_skinny(const ProductShape& s) {
 }
 
 template <int L, int W, bool kByRows>
-__global__ void __launch_bounds__(kSkinnyThreads) skinny_matmul_kernel(const __grid_constant__ DirectTask task, int run) {
+__global__ void __launch_bounds__(kSkinnyThreads)
+    skinny_matmul_kernel(const __grid_constant__ DirectTask task, int run) {
   constexpr int kSlices = kByRows ? 32 : 8, kStride = kByRows ? 1 : 32;  // threads of an entry, and how far apart
   __shared__ double shared[L + 1][kSkinnyThreads];
   const ProductShape& s = task.shape;

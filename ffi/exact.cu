@@ -1,13 +1,13 @@
 // jaxmd_exact_matmul on CUDA: C_ij = canonical limbs of Σ_l A_il·B_lj, exact, for the entries with flag_ij ≠ 0.
 //
 // Shapes: a limbs [.., m, k], b limbs [.., k, n], flag s8 [.., m, n], c limbs [.., m, n]; results alias c.
-// Tiling: a warp an entry; lane t takes the terms l ≡ t mod 32 into a fixed-point number of its own. The 32 numbers lie
-//   interleaved in shared memory, word [134][lane 32], 34 KB a block of one warp, six blocks an SM: no bank conflicts and
-//   no atomics. Then lane t sums the rows i ≡ t mod 32, and lane 0 settles the carries and rounds. Warp w looks at the
-//   groups of flags w, w + W, w + 2W, … with W odd, so that a flagged row, column or diagonal spreads over all warps.
+// Tiling: a warp an entry; lane t takes the terms l ≡ t mod 32 into a fixed-point number of its own. The 32 numbers
+//   interleave in shared memory, word [134][lane 32], 34 KB a block of one warp, six blocks an SM: no bank conflicts
+//   and no atomics. Then lane t sums the rows i ≡ t mod 32, and lane 0 settles the carries and rounds. Warp w looks at
+//   the groups of flags w, w + W, w + 2W, … with W odd, so that a flagged row, column or diagonal spreads over all.
 // Exact: exact.h; a lane adds at most 2^25 products between two carry passes, so a row sum stays below 2^62.
-// Cost: without flags one pass over them; a flagged entry about k·Na·Nb/32 steps of some 100 cycles, with six warps an SM
-//   in flight, and 5 µs for rounding.
+// Cost: without flags one pass over them; a flagged entry about k·Na·Nb/32 steps of some 100 cycles, with six warps
+//   an SM in flight, and 5 µs for rounding.
 // Source: exact.h.
 #define JAXMD_ISA cuda
 
@@ -174,7 +174,8 @@ ffi::Error exact_matmul(cudaStream_t stream, int64_t lhs_limbs, int64_t rhs_limb
   cudaError_t status = cudaSuccess;
   for (int i = 0; i < job.c.count && status == cudaSuccess; ++i) {
     if (job.c.limb[i] == job.given.limb[i]) continue;
-    status = cudaMemcpyAsync(job.c.limb[i], job.given.limb[i], entries * sizeof(double), cudaMemcpyDeviceToDevice, stream);
+    status = cudaMemcpyAsync(job.c.limb[i], job.given.limb[i], entries * sizeof(double), cudaMemcpyDeviceToDevice,
+                             stream);
   }
   int device = 0, multiprocessors = 0;
   if (status == cudaSuccess) status = cudaGetDevice(&device);

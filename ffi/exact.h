@@ -2,11 +2,11 @@
 //
 // Shape: x = Σ word[i]·2^(−2148 + 32i), 0 ≤ i < kExactWords; words are signed 64-bit with the carries left in them, and
 //   lie `stride` apart, so that the 32 lanes of a warp interleave theirs without bank conflicts.
-// Exact: a product of two 53-bit significands is an integer of 106 bits at a bit offset ≥ 0, and goes into five words.
+// Exact: a product of two 53-bit significands is an integer of 106 bits at a bit offset ≥ 0 and goes into five words.
 //   An addition changes a word by less than 2^32, so 2^30 of them need no carry. From 2^−2148 to 2^2048 and 2^40 terms
 //   make 4236 bits; 134 words hold 4288.
-// Source: U. Kulisch, Computer Arithmetic and Validity (2nd ed., 2013), ch. 8; R. Neal, Fast exact summation using small
-//   and large superaccumulators (arXiv 1505.05571), for the lazy carries. Ours adds integer products, so that
+// Source: U. Kulisch, Computer Arithmetic and Validity (2nd ed., 2013), ch. 8; R. Neal, Fast exact summation using
+//   small and large superaccumulators (arXiv 1505.05571), for the lazy carries. Ours adds integer products, so that
 //   underflow and overflow of a double product play no part.
 #pragma once
 
@@ -30,7 +30,8 @@ JAXMD_INLINE Factor unpack(double a) {
   const uint64_t b = bits_of(a);
   const int e = static_cast<int>(b >> 52 & 0x7ff);
   const uint64_t fraction = b & 0xfffffffffffffull;
-  return {e == 0 ? fraction : fraction | uint64_t{1} << 52, e == 0 ? 1 : e, static_cast<int>(static_cast<int64_t>(b) >> 63)};
+  const int sign = static_cast<int>(static_cast<int64_t>(b) >> 63);
+  return {e == 0 ? fraction : fraction | uint64_t{1} << 52, e == 0 ? 1 : e, sign};
 }
 
 JAXMD_INLINE uint64_t multiply_high(uint64_t a, uint64_t b) {

@@ -65,8 +65,8 @@ inline xla::ffi::Error expect_shape(const char* who, const char* what, Dimension
 inline xla::ffi::Error operand_limbs(const char* who, const xla::ffi::RemainingArgs& args, int64_t first, int64_t count,
                                      Dimensions* shape, LimbPointers<const double>* limbs) {
   if (count < 1 || count > kMaxProductLimbs || first + count > static_cast<int64_t>(args.size())) {
-    return invalid(who, std::to_string(count) + " limbs of " + std::to_string(args.size()) + " arguments; wanted 1 to " +
-                            std::to_string(kMaxProductLimbs) + " limbs an operand.");
+    return invalid(who, std::to_string(count) + " limbs of " + std::to_string(args.size()) +
+                            " arguments; wanted 1 to " + std::to_string(kMaxProductLimbs) + " limbs an operand.");
   }
   limbs->count = static_cast<int>(count);
   for (int64_t i = 0; i < count; ++i) {

@@ -1,4 +1,4 @@
-// What the kernels of a matrix product are given: a [.., m, k], b [.., k, n], leading axes flattened into one batch axis.
+// What the kernels of a matrix product are given: a [.., m, k], b [.., k, n], leading axes flattened into one.
 #pragma once
 
 #include <cstdint>

@@ -56,7 +56,8 @@ struct Fetch {
       if (l < task.k && j + 1 < task.n && task.n % 2 == 0 && reinterpret_cast<uintptr_t>(task.f) % 4 == 0) {
         f[t] = *reinterpret_cast<const uint32_t*>(q);
       } else {
-        f[t] = pair_of(l < task.k && j < task.n ? q[0] : INT16_MIN / 2, l < task.k && j + 1 < task.n ? q[1] : INT16_MIN / 2);
+        const int16_t low = l < task.k && j < task.n ? q[0] : INT16_MIN / 2;
+        f[t] = pair_of(low, l < task.k && j + 1 < task.n ? q[1] : INT16_MIN / 2);
       }
     }
   }
@@ -79,7 +80,9 @@ __global__ void __launch_bounds__(kThreads) exponent_span_kernel(const SpanTask 
   const int thread_row = (warp / 2) * 8 + lane / 4, thread_column = (warp % 2) * 4 + lane % 4;  // of [16, 8]
   const int r0 = thread_row * 4, c0 = thread_column * 4;  // rows r0 + 64h + 0…3, pairs c0 + 32h + 0…3, h = 0, 1
   for (int64_t b = blockIdx.z; b < batch; b += gridDim.z) {
-    const SpanTask task{first.e + b * first.m * first.k, first.f + b * first.k * first.n, first.g + b * first.m * first.n,
+    const SpanTask task{first.e + b * first.m * first.k,
+                        first.f + b * first.k * first.n,
+                        first.g + b * first.m * first.n,
                         first.m, first.k, first.n};
     for (int64_t column = int64_t{blockIdx.y} * kTile; column < task.n; column += int64_t{gridDim.y} * kTile) {
       const int64_t row = int64_t{blockIdx.x} * kTile;

@@ -33,7 +33,8 @@ ffi::Error exponent_span(ffi::ThreadPool pool, ffi::Buffer<ffi::S16> e, ffi::Buf
     std::vector<int16_t> panel(kSpanColumns * std::min(std::max<int64_t>(s.k, 1), kSpanDepth));
     for (int64_t t = begin; t < end; ++t) {
       const int64_t batch = t / (row_tiles * column_tiles), tile = t % (row_tiles * column_tiles);
-      const SpanTask task{e_data + batch * s.m * s.k, f_data + batch * s.k * s.n, g_data + batch * s.m * s.n, s.m, s.k, s.n};
+      const SpanTask task{e_data + batch * s.m * s.k, f_data + batch * s.k * s.n, g_data + batch * s.m * s.n,
+                          s.m, s.k, s.n};
       const int64_t row = tile / column_tiles * kRows;
       kernel(task, row, std::min(kRows, s.m - row), tile % column_tiles * kSpanColumns, panel.data());
     }

@@ -91,10 +91,14 @@ __device__ void convert(const DirectTask& task, int64_t batch, int64_t row, int6
 }
 
 __device__ __forceinline__ void mad_first(uint32_t& low, uint32_t& high, uint32_t x, uint32_t y) {
-  asm volatile("mad.lo.cc.u32 %0, %2, %3, %0;\n\tmadc.hi.cc.u32 %1, %2, %3, %1;" : "+r"(low), "+r"(high) : "r"(x), "r"(y));
+  asm volatile("mad.lo.cc.u32 %0, %2, %3, %0;\n\tmadc.hi.cc.u32 %1, %2, %3, %1;"
+               : "+r"(low), "+r"(high)
+               : "r"(x), "r"(y));
 }
 __device__ __forceinline__ void mad_next(uint32_t& low, uint32_t& high, uint32_t x, uint32_t y) {
-  asm volatile("madc.lo.cc.u32 %0, %2, %3, %0;\n\tmadc.hi.cc.u32 %1, %2, %3, %1;" : "+r"(low), "+r"(high) : "r"(x), "r"(y));
+  asm volatile("madc.lo.cc.u32 %0, %2, %3, %0;\n\tmadc.hi.cc.u32 %1, %2, %3, %1;"
+               : "+r"(low), "+r"(high)
+               : "r"(x), "r"(y));
 }
 __device__ __forceinline__ void add_carry(uint32_t& x) { asm volatile("addc.u32 %0, %0, 0;" : "+r"(x)); }
 __device__ __forceinline__ void set_carry(uint32_t mask) {  // of 0 or 0xffffffff

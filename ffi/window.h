@@ -13,8 +13,8 @@
 // Exact: the sum itself, in two's complement with a word of headroom, k < 2^31.
 // Cost: B²/2 bits of products, about (53L/w)²/2 + 2·53L/w multiplications of words of w bits; L³/3 two_sums of six
 //   instructions would do the same (1200 for L = 8, 9000 for L = 16).
-// Source: the short product of D. Knuth, The Art of Computer Programming 2 (3rd ed.), 4.3.1, truncated as in T. Mulders,
-//   On short multiplications and divisions (AAECC 11, 2000); the window that follows the largest term is ours.
+// Source: the short product of D. Knuth, The Art of Computer Programming 2 (3rd ed.), 4.3.1, truncated as in
+//   T. Mulders, On short multiplications and divisions (AAECC 11, 2000); the window that follows the largest term is ours.
 #pragma once
 
 #include "product_shape.h"

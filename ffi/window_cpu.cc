@@ -63,7 +63,8 @@ void to_integer(Load load, int limbs, int exponent, int words, Entry* entry) {
   if (exponent == kZero) return;
   for (int i = 0; i < limbs; ++i) {
     const Factor f = unpack(load(i));
-    add_shifted(entry->word, words, f.mantissa, f.exponent - 1075 - exponent + 64 * words, (f.sign != 0) != entry->negative);
+    const int position = f.exponent - 1075 - exponent + 64 * words;
+    add_shifted(entry->word, words, f.mantissa, position, (f.sign != 0) != entry->negative);
   }
 }
 
