@@ -80,16 +80,16 @@ def direct_guard(limbs: int) -> int:
     return 1000 - 53 * (limbs + 1)
 
 
+_SLICES_PAY = {"cpu": {1: 24, 2: 25}, "cuda": {1: 27, 2: 29}}
+"""log2(m k n) from which engine "fp64" is faster, by limbs; 24 for three and more (examples/bench/engines.py)."""
+
+
 def _choose(m: Any, n: Any, k: int, limbs: int, platform: str) -> Engine:
-    """Rule of engine "auto". Slices pay where both result dimensions are long enough to feed a matrix unit."""
-    shortest = 32 if platform == "cpu" else 64
-    try:
-        long = m >= shortest and n >= shortest and k >= shortest
-    except Exception as error:  # a symbolic dimension cannot be compared: take the engine for large shapes
-        if "InconclusiveDimensionOperation" not in type(error).__name__:
-            raise
-        long = True
-    return "fp64" if long else "direct"
+    """Rule of engine "auto": slices pay where both result dimensions feed a matrix unit and the product is large."""
+    if not all(isinstance(size, int) for size in (m, n)):
+        return "fp64"  # symbolic dimensions are exported for the large case
+    large = m * n * k >= 2 ** _SLICES_PAY[platform].get(limbs, 24)
+    return "fp64" if large and min(m, n, k) >= 32 else "direct"
 
 
 def choose_engine(

@@ -70,6 +70,7 @@ if [ -n "$only" ]; then # the kernel's variants, only when asked for
     examples/bench/kernels/sliced_matmul_bench.cu -lcublas -o /tmp/sliced_matmul_bench && /tmp/sliced_matmul_bench'
 fi
 bench product 90 product.py
+bench engines 40 engines.py
 bench paper 75 paper_tables.py
 bench spread 40 exponent_spread.py
 bench batches 40 small_batches.py
