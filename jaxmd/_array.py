@@ -182,6 +182,7 @@ class MultiDouble(Value):
         return self.swapaxes(-1, -2)
 
     def __getitem__(self, index: Any) -> "MultiDouble":
+        """The entries, by numpy's rules. Where an index repeats, JAX adds cotangents limb by limb (see `copies`)."""
         return self._each(lambda limb: limb[index])
 
     @property

@@ -384,6 +384,14 @@ def test_add_where_indices_repeat():
     assert np.array_equal(exact(x)[[1, 3]], exact(result)[[1, 3]])
 
 
+def test_gradients_of_updates_keep_all_digits():
+    x, v, w = value("full", 4, (3,)), value("full", 4, (5,), 1), value("spread", 4, (3,), 2)
+    index = np.array([2, 0, 2, 2, 0])
+    _, pull = jax.vjp(lambda a, b: a.at[index].add(b) * w, x, v)
+    for gradient, wanted in zip(pull(jaxmd.ones(3, 4)), (exact(w), exact(w)[index]), strict=True):
+        oracles.assert_within(gradient, wanted, 4, 2)
+
+
 def test_updates_out_of_bounds_are_dropped():
     x = value("full", 2, (3,))
     assert np.array_equal(exact(x.at[jnp.array([0, 7])].set(1)), [Fraction(1), *exact(x)[1:]])
