@@ -22,7 +22,6 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-from jax.extend.core import Primitive
 
 from jaxmd import _ffi
 from jaxmd._linear import (
@@ -38,7 +37,7 @@ from jaxmd._linear import (
     sum_terms,
     to_float64,
 )
-from jaxmd._primitive import Number, Numbers, bind, define, is_linear, like_operands, same_shape
+from jaxmd._primitive import Number, Numbers, Primitive, bind, define, is_linear, like_operands, same_shape
 
 __all__ = [
     "add",

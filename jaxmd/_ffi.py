@@ -14,8 +14,6 @@ from typing import Any
 
 import jax
 import numpy as np
-from jax.extend.mlir import ir
-from jax.extend.mlir.dialects import stablehlo
 
 _MODULES = {"cpu": "jaxmd._cpu", "CUDA": "jaxmd._cuda"}
 _lock = threading.Lock()
@@ -182,6 +180,12 @@ def _lower_by_shards(name: str, ctx: Any, operands: Sequence[Any], attributes: d
     and the partitioner of batch-partitionable calls splits the leading `num_batch_dims` axes. It wants at least one
     axis that is not split, hence one more, of length 1, around the call.
     """
+    from jax.extend.mlir import ir  # here, because it is slow to import
+    from jax.extend.mlir.dialects import stablehlo
+
+    def reshape(x: Any, shape: tuple[int, ...]) -> Any:
+        return stablehlo.reshape(ir.RankedTensorType.get(shape, x.type.element_type), x)
+
     shape = (*ctx.avals_in[0].shape, 1)
     axes = "[" + ", ".join(_FACTORS[: len(shape)]) + "]"
     sizes = ", ".join(f"{factor}={size}" for factor, size in zip(_FACTORS, shape, strict=False))
@@ -197,12 +201,8 @@ def _lower_by_shards(name: str, ctx: Any, operands: Sequence[Any], attributes: d
         avals_out=[jax.core.ShapedArray(shape, aval.dtype) for aval in ctx.avals_out],
     )
     rule = jax.ffi.ffi_lowering(name, extra_attributes=marks)
-    results = rule(inner, *(_reshape(x, shape) for x in operands), **attributes)
-    return [_reshape(x, shape[:-1]) for x in results]
-
-
-def _reshape(x: Any, shape: tuple[int, ...]) -> Any:
-    return stablehlo.reshape(ir.RankedTensorType.get(shape, x.type.element_type), x)
+    results = rule(inner, *(reshape(x, shape) for x in operands), **attributes)
+    return [reshape(x, shape[:-1]) for x in results]
 
 
 def unify(args: Sequence[Any]) -> list[Any]:

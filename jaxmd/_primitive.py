@@ -12,14 +12,19 @@ limbs are symbolic zeros: it gets the others, as a shorter number, and the empty
 
 import functools
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import jax
 import jax.numpy as jnp
-from jax.extend.core import Primitive
 from jax.interpreters import ad, batching, mlir
 
 from jaxmd import _ffi
+
+if TYPE_CHECKING:
+    from jax.extend.core import Primitive
+else:
+    # The same class without importing jax.extend, which takes several times as long as the rest of this package.
+    Primitive = type(jax.lax.neg_p)
 
 MAX_LIMBS = 16  # of a result, and of an operand unless it is only added up
 

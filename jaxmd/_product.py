@@ -16,10 +16,10 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 from jax import lax
-from jax.extend.core import Primitive
 from jax.interpreters import ad, batching, mlir
 
 from . import _ffi
+from ._primitive import Primitive
 
 # --- sliced_matmul ---------------------------------------------------------------------------------------------------
 

@@ -21,7 +21,7 @@ from oracles import (
 )
 
 import jaxmd._arith as arith
-from jaxmd import _ffi
+from jaxmd import _ffi, _primitive
 
 LIMBS = [1, 2, 3, 4, 5, 8, 16]
 SHAPE = (6, 5)
@@ -353,6 +353,12 @@ def test_other_platforms_are_refused():
     one = (jnp.ones(3), jnp.zeros(3))
     with pytest.raises(NotImplementedError, match="jaxmd_add: no kernel for platform tpu; jaxmd runs on cpu and cuda"):
         jax.jit(lambda x: arith.add(x, x, 2)).trace(one).lower(lowering_platforms=("tpu",))
+
+
+def test_primitives_are_of_the_public_class():
+    from jax.extend.core import Primitive
+
+    assert isinstance(arith.add_p, Primitive) and _primitive.Primitive is Primitive
 
 
 def test_handlers_are_registered():
