@@ -5,13 +5,15 @@ VENV := .venv
 BIN := $(VENV)/bin
 SOURCES := pyproject.toml $(wildcard ffi/*)
 
-# Where a GPU answers: JAX's CUDA plugin, and a CUDA module even if no toolkit is installed.
+# Where a GPU answers: JAX's CUDA plugin, a CUDA module even if no toolkit is installed, and one process on the GPU.
 ifeq ($(shell nvidia-smi >/dev/null 2>&1 && echo yes),yes)
 EXTRAS := dev,cuda13
 JAXMD_CUDA ?= on
+WORKERS := 0
 else
 EXTRAS := dev
 JAXMD_CUDA ?= auto
+WORKERS := 2
 endif
 export JAXMD_CUDA
 
@@ -29,10 +31,10 @@ demo: $(VENV)/.installed
 	$(BIN)/python examples/quickstart.py
 
 test: $(VENV)/.installed
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -n $(WORKERS)
 
 slow: $(VENV)/.installed
-	$(BIN)/python -m pytest --slow -m slow
+	$(BIN)/python -m pytest -n $(WORKERS) --slow -m slow
 
 lint: $(VENV)/.installed
 	$(BIN)/ruff check .
