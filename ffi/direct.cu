@@ -182,10 +182,9 @@ __global__ void __launch_bounds__(kThreads, kMinBlocks)
 
 template <class T, int kMinBlocks>
 cudaError_t launch_direct_matmul(cudaStream_t stream, const DirectTask& task, int run) {
-  const auto kernel = direct_matmul_kernel<T, kMinBlocks>;
-  const cudaError_t status = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, sizeof(T));
-  if (status != cudaSuccess) return status;
-  kernel<<<product_grid(task.shape, T::kRows, T::kColumns), kThreads, sizeof(T), stream>>>(task, run);
+  static_assert(sizeof(T) <= 48 * 1024, "more shared memory must be asked for");
+  const dim3 grid = product_grid(task.shape, T::kRows, T::kColumns);
+  direct_matmul_kernel<T, kMinBlocks><<<grid, kThreads, sizeof(T), stream>>>(task, run);
   return cudaGetLastError();
 }
 

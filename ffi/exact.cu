@@ -28,6 +28,7 @@ constexpr const char* kName = "jaxmd_exact_matmul";
 constexpr int kLanes = 32;
 constexpr unsigned kAll = 0xffffffffu;
 constexpr int kSharedBytes = kExactWords * kLanes * static_cast<int>(sizeof(int64_t));
+static_assert(kSharedBytes <= 48 * 1024, "more must be asked for");
 constexpr int64_t kLaneRun = int64_t{1} << 25;
 
 // Adds lane's share of the dot product; returns whether a limb was inf or nan, and the range of words touched.
@@ -158,9 +159,6 @@ __global__ void __launch_bounds__(kLanes) exact_matmul_kernel(const __grid_const
 
 template <int kGroup>
 cudaError_t launch_exact_matmul(cudaStream_t stream, const ExactJob& job, int64_t warps) {
-  cudaError_t status = cudaFuncSetAttribute(exact_matmul_kernel<kGroup>, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                                            kSharedBytes);
-  if (status != cudaSuccess) return status;
   exact_matmul_kernel<kGroup><<<static_cast<unsigned>(warps), kLanes, kSharedBytes, stream>>>(job);
   return cudaGetLastError();
 }

@@ -8,8 +8,12 @@ from collections.abc import Sequence
 from fractions import Fraction
 from typing import Any, NamedTuple
 
-import flint
 import numpy as np
+
+try:
+    from flint import fmpz_mat
+except ImportError:  # a GPU machine may have pytest, numpy and mpmath only
+    from integer_matrix import IntegerMatrix as fmpz_mat
 
 Limbs = Sequence[Any]
 
@@ -147,7 +151,7 @@ def assert_normalized(x: Any, label: str = "") -> None:
 class Scaled(NamedTuple):
     """The matrix integers · 2^exponent."""
 
-    integers: flint.fmpz_mat
+    integers: fmpz_mat
     exponent: int
 
 
@@ -161,7 +165,7 @@ def scaled(x: Any) -> Scaled:
     for significand, e in parts:
         shift = np.where(significand != 0, e - exponent, 0)
         total = total + (significand.astype(object) << shift.astype(object))
-    return Scaled(flint.fmpz_mat(m, n, [int(entry) for entry in total.ravel()]), exponent)
+    return Scaled(fmpz_mat(m, n, [int(entry) for entry in total.ravel()]), exponent)
 
 
 def _significands(x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -173,7 +177,7 @@ def _significands(x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 def absolute(matrix: Scaled) -> Scaled:
     """Entry by entry."""
     m, n = matrix.integers.nrows(), matrix.integers.ncols()
-    return Scaled(flint.fmpz_mat(m, n, [abs(entry) for entry in matrix.integers.entries()]), matrix.exponent)
+    return Scaled(fmpz_mat(m, n, [abs(entry) for entry in matrix.integers.entries()]), matrix.exponent)
 
 
 def exact_product(a: Any, b: Any) -> tuple[Scaled, Scaled]:
@@ -207,7 +211,7 @@ def product_error(c: Any, a: Any, b: Any, limbs: int, addend: Any = None, normwi
         heights = [max(row, default=0) for row in rows.integers.tolist()]
         widths = [max(column, default=0) for column in columns.tolist()]
         entries = [k * height * width for height in heights for width in widths]
-        bound = Scaled(flint.fmpz_mat(len(heights), len(widths), entries), bound.exponent)
+        bound = Scaled(fmpz_mat(len(heights), len(widths), entries), bound.exponent)
     result = scaled(c)
     plus = None if extra is None else scaled(extra)
     exponents = [result.exponent, product.exponent] + ([plus.exponent] if plus else [])
