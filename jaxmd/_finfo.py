@@ -20,7 +20,8 @@ class finfo:
         unit: 2^-53L, the unit of every error bound.
         eps: 2^(1 − 53L), the spacing at 1 of numbers of `bits` bits.
         tiny: 2^(53(L − 1) − 1022), from where on all limbs of a value are normal numbers; below, low limbs lose bits.
-        max: the largest finite value. min: −max.
+        max: the largest value each of whose limbs is below half a unit of the one before, next to 2^1024 − 2^970, from
+            where on a value rounds to inf. min: −max.
 
     **Raises**: TypeError or ValueError for a limb count that is no integer from 1 to 16; TypeError with x64 off where
     `max` or `min` is asked for.

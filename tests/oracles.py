@@ -140,7 +140,7 @@ def assert_normalized(x: Any, label: str = "") -> None:
     limbs = arrays(x)
     for i, (high, low) in enumerate(itertools.pairwise(limbs)):
         alone = ~np.isfinite(limbs[0]) | (high == 0)
-        with np.errstate(invalid="ignore"):
+        with np.errstate(invalid="ignore", over="ignore"):
             good = np.where(alone, (low == 0) & ~np.signbit(low), np.abs(low) <= np.spacing(np.abs(high)) / 2)
         assert np.all(good), f"{label}: limbs {i} and {i + 1} overlap at {np.argwhere(~np.atleast_1d(good))[0]}"
 
