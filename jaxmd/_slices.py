@@ -23,6 +23,7 @@ from collections.abc import Sequence
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import lax
 
 from . import _arith
@@ -66,14 +67,16 @@ def exponents(limbs: Limbs) -> jax.Array:
     if len(limbs) > 1:  # 2^p minus something is below 2^p
         below = (fraction == 0) & _opposite(limbs[0], limbs[1])
         e = jnp.where(below & (biased > 0), e - 1, e)
-    absent = ((biased == 0) & (fraction == 0)) | (biased == 0x7FF)
-    return jnp.where(absent, ZERO_EXPONENT, e).astype(jnp.int32)
+    # 1 <= magnitude < that of inf, as a range: LLVM makes a test for 0 a float comparison, which flushes subnormals
+    magnitude = lax.bitcast_convert_type(bits & ((1 << 63) - 1), jnp.uint64)
+    present = magnitude - 1 < np.uint64((0x7FF << 52) - 1)
+    return jnp.where(present, e, ZERO_EXPONENT).astype(jnp.int32)
 
 
 def _opposite(x: jax.Array, y: jax.Array) -> jax.Array:
     """Whether y is nonzero with the sign bit unlike x's; a comparison with 0 would flush a subnormal y."""
     bx, by = (lax.bitcast_convert_type(v, jnp.int64) for v in (x, y))
-    return ((bx ^ by) < 0) & ((by << 1) != 0)
+    return ((bx ^ by) < 0) & (lax.bitcast_convert_type(by << 1, jnp.uint64) - 1 < np.uint64(2**64 - 1))
 
 
 def shared_exponent(entry_exponents: jax.Array, axis: int) -> jax.Array:
