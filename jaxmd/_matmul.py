@@ -76,8 +76,8 @@ def plan(limbs: int, k: int, guard: int) -> Plan:
 
 
 def direct_guard(limbs: int) -> int:
-    """ESC up to which no needed bit of a scaled term falls below 2^-1022 in the engine "direct"."""
-    return 1000 - 53 * (limbs + 1)
+    """ESC up to which the engine "direct" keeps its bound (ffi/direct.h); above four limbs any ESC (ffi/window.h)."""
+    return 1530 - 53 * limbs if limbs <= 4 else _NONFINITE16
 
 
 _SLICES_PAY = {"cpu": {1: 24, 2: 25}, "cuda": {1: 27, 2: 29}}

@@ -18,7 +18,8 @@ ENGINES = ["fp64", "direct"]
 
 def some(fast, *rest):
     """Parameters of which the rest are slow: every limb count, length and shape compiles a program of its own."""
-    return [*fast, *(pytest.param(value, marks=pytest.mark.slow) for value in rest)]
+    groups = [value if isinstance(value, tuple) else (value,) for value in rest]
+    return [*fast, *(pytest.param(*group, marks=pytest.mark.slow) for group in groups)]
 
 
 @functools.partial(jax.jit, static_argnames=("limbs", "engine", "accuracy"))
