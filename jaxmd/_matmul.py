@@ -80,7 +80,7 @@ def direct_guard(limbs: int) -> int:
     return 1530 - 53 * limbs if limbs <= 4 else _NONFINITE16
 
 
-_SLICES_PAY = {"cpu": {1: 24, 2: 25}, "cuda": {1: 27, 2: 29}}
+_SLICES_PAY = {"cpu": {1: 24, 2: 25}, "cuda": {1: 27, 2: 28}}
 """log2(m k n) from which engine "fp64" is faster, by limbs; 24 for three and more (examples/bench/engines.py)."""
 
 
