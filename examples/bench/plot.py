@@ -56,10 +56,14 @@ def product(axes: Any) -> bool:
     """Speed against n, one curve an engine and precision."""
     records = select(lines.read("h200"), "matmul")
     cases = dict.fromkeys((r["engine"], r["limbs"]) for r in records)
+    sizes: set[int] = set()
     for engine, limbs in cases:
         points = sorted((r["shape"][0], r["T"]) for r in select(records, "matmul", engine=engine, limbs=limbs))
         label = engine if engine.startswith("jnp") else f"{engine}, {NAMES[limbs]}"
         axes.loglog([n for n, _ in points], [t for _, t in points], "o-" if engine == "fp64" else "s--", label=label)
+        sizes |= {n for n, _ in points}
+    axes.set_xticks(sorted(sizes), sorted(sizes))
+    axes.minorticks_off()
     axes.set_xlabel("n")
     axes.set_ylabel("T = 2n³ / time / 10¹²")
     axes.set_title(f"Products end to end{of(records)}")
