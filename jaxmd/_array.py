@@ -17,7 +17,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from . import _arith, _decimal, _elementwise, _ffi, _format, _indexing, _matmul, _order
+from . import _arith, _decimal, _elementwise, _export, _ffi, _format, _indexing, _matmul, _order
 from ._matmul import Accuracy, Engine
 from ._operands import (
     Limbs,
@@ -119,6 +119,18 @@ class MultiDouble(Value):
         """The value rounded to float64, ties to even."""
         _ffi.require_x64("jaxmd.MultiDouble.to_float64")
         return _arith.to_float64(self.limbs)
+
+    def to_fractions(self) -> Any:
+        """The exact values as Fractions; `jaxmd.to_fractions` of this value."""
+        return _export.fractions(self.limbs)
+
+    def to_strings(self, digits: int | None = None) -> Any:
+        """The values as decimal text, shortest that reads back when digits is None; `jaxmd.to_strings`."""
+        return _export.strings(self.limbs, digits)
+
+    def to_mpmath(self) -> Any:
+        """The exact values as mpmath numbers; `jaxmd.to_mpmath` of this value."""
+        return _export.mpmath_numbers(self.limbs)
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
         if copy is False:

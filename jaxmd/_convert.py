@@ -8,7 +8,6 @@ Rounding, where fewer limbs are asked for than a value has, is canonical: x₁ =
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from fractions import Fraction
 from typing import Any
 from zipfile import BadZipFile, ZipFile
 
@@ -16,7 +15,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from . import _arith, _decimal, _ffi, _operands
+from . import _arith, _decimal, _export, _ffi, _operands
 from ._array import MultiDouble
 from ._operands import Value, check_limbs
 
@@ -232,19 +231,6 @@ def _pad(columns: Columns, limbs: int) -> Columns:
 # Out of.
 
 
-def _rows(x: Any) -> tuple[tuple[int, ...], list[tuple[float, ...]]]:
-    limbs = [np.asarray(limb) for limb in asarray(x).limbs]
-    return limbs[0].shape, list(zip(*(limb.ravel().tolist() for limb in limbs), strict=True))
-
-
-def _objects(shape: tuple[int, ...], entries: list[Any]) -> Any:
-    if not shape:
-        return entries[0]
-    out = np.empty(len(entries), object)
-    out[:] = entries
-    return out.reshape(shape)
-
-
 def to_fractions(x: Any) -> Any:
     """The exact values as `fractions.Fraction`.
 
@@ -253,14 +239,7 @@ def to_fractions(x: Any) -> Any:
     Accuracy: exact, whatever the form of the limbs.
     Raises: ValueError for inf and nan, naming the entry.
     """
-    shape, rows = _rows(x)
-    entries: list[Fraction] = []
-    for row in rows:
-        if (special := _decimal.collapse(row)) is not None and special != 0:
-            index = tuple(map(int, np.unravel_index(len(entries), shape)))
-            raise ValueError(f"jaxmd.to_fractions: entry {index} is {special}; finite entries were wanted.")
-        entries.append(_decimal.limbs_to_fraction(row))
-    return _objects(shape, entries)
+    return _export.fractions(asarray(x).limbs)
 
 
 def to_strings(x: Any, digits: int | None = None) -> Any:
@@ -276,10 +255,7 @@ def to_strings(x: Any, digits: int | None = None) -> Any:
     Limits: limbs that are not normalized and whose sum is beyond the largest double give "inf".
     Raises: ValueError for digits below 1.
     """
-    if digits is not None and digits < 1:
-        raise ValueError(f"jaxmd.to_strings: digits is {digits}; at least 1 was wanted.")
-    shape, rows = _rows(x)
-    return _objects(shape, [_decimal.limbs_to_text(row, digits) for row in rows])
+    return _export.strings(asarray(x).limbs, digits)
 
 
 def to_mpmath(x: Any) -> Any:
@@ -289,17 +265,7 @@ def to_mpmath(x: Any) -> Any:
     Returns: numpy object array [...] of mpf; the mpf itself for a value without axes. mpmath has no −0: it becomes 0.
     Accuracy: exact.
     """
-    import mpmath
-
-    def convert(row: tuple[float, ...]) -> Any:
-        special = _decimal.collapse(row)
-        if special is not None:
-            return mpmath.mpf(special)
-        num, shift = _decimal.limbs_to_dyadic(row)
-        return mpmath.ldexp(mpmath.mpf(num, prec=max(53, num.bit_length())), -shift)
-
-    shape, rows = _rows(x)
-    return _objects(shape, [convert(row) for row in rows])
+    return _export.mpmath_numbers(asarray(x).limbs)
 
 
 # Files.

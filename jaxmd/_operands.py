@@ -15,9 +15,9 @@ import numpy as np
 from jax import lax
 
 from . import _arith, _decimal
+from ._primitive import MAX_LIMBS as MAX_LIMBS
 
 Limbs = tuple[jax.Array, ...]
-MAX_LIMBS = 16
 TYPES = (numbers.Real, Decimal, np.ndarray, np.generic, jax.Array)
 
 

@@ -405,3 +405,12 @@ def test_files_that_are_not_ours(tmp_path):
         with pytest.raises(ValueError, match=r"jaxmd\.save"):
             save(tmp_path / "x.npz", *arguments, **named)
     assert not (tmp_path / "x.npz").exists()
+
+
+def test_out_as_methods():
+    x = qd(["1/3", "-0.1"])
+    assert (x.to_fractions() == to_fractions(x)).all()
+    assert x.to_strings().tolist() == to_strings(x).tolist()
+    assert x.to_strings(5).tolist() == ["0.33333", "-0.10000"]
+    assert (x.to_mpmath() == to_mpmath(x)).all()
+    assert x[0].to_fractions() == to_fractions(x[0])

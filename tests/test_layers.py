@@ -14,7 +14,7 @@ LAYERS = [
     ["_primitive", "_linear", "_arith", "_slices"],
     ["_product", "_matmul"],
     [
-        *["_operands", "_order", "_elementwise", "_prefix", "_indexing", "_format", "_array", "_convert"],
+        *["_operands", "_order", "_elementwise", "_prefix", "_indexing", "_format", "_export", "_array", "_convert"],
         *["_layout", "_functions", "_finfo", "_reductions", "_contractions", "random"],
     ],
     ["_autodiff"],
