@@ -80,15 +80,15 @@ def direct_guard(limbs: int) -> int:
     return 1530 - 53 * limbs if limbs <= 4 else _NONFINITE16
 
 
-_SLICES_PAY = {"cpu": {1: 24, 2: 25}, "cuda": {1: 27, 2: 28}}
-"""log2(m k n) from which engine "fp64" is faster, by limbs; 24 for three and more (examples/bench/engines.py)."""
+_SLICES_PAY = {"cpu": {1: 24, 2: 60, 3: 27, 4: 23, 5: 18}, "cuda": {1: 27, 2: 28, 3: 24, 4: 24, 5: 24}}
+"""log2(m k n) from which engine "fp64" is the faster one, by limbs (5: five and more); `examples/bench/engines.py`."""
 
 
 def _choose(m: Any, n: Any, k: int, limbs: int, platform: str) -> Engine:
     """Rule of engine "auto": slices pay where both result dimensions feed a matrix unit and the product is large."""
     if not all(isinstance(size, int) for size in (m, n)):
         return "fp64"  # symbolic dimensions are exported for the large case
-    large = m * n * k >= 2 ** _SLICES_PAY[platform].get(limbs, 24)
+    large = m * n * k >= 2 ** _SLICES_PAY[platform][min(limbs, 5)]
     return "fp64" if large and min(m, n, k) >= 32 else "direct"
 
 
