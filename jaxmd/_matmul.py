@@ -80,7 +80,7 @@ def direct_guard(limbs: int) -> int:
     return 1530 - 53 * limbs if limbs <= 4 else _NONFINITE16
 
 
-_SLICES_PAY = {"cpu": {1: 24, 2: 60, 3: 27, 4: 23, 5: 18}, "cuda": {1: 27, 2: 28, 3: 24, 4: 24, 5: 24}}
+_SLICES_PAY = {"cpu": {1: 24, 2: 30, 3: 27, 4: 23, 5: 18}, "cuda": {1: 27, 2: 28, 3: 24, 4: 24, 5: 24}}
 """log2(m k n) from which engine "fp64" is the faster one, by limbs (5: five and more); `examples/bench/engines.py`."""
 
 
