@@ -24,7 +24,7 @@ import tables  # noqa: E402
 from _support import exact, longley, matrix_files  # noqa: E402
 
 
-def run(*command: str, timeout: float = 300) -> subprocess.CompletedProcess[str]:
+def run(*command: str, timeout: float = 1500) -> subprocess.CompletedProcess[str]:
     environment = {**os.environ, "PYTHONPATH": str(Path(jaxmd.__file__).resolve().parent.parent), "MPLBACKEND": "Agg"}
     return subprocess.run([sys.executable, *command], capture_output=True, text=True, timeout=timeout, env=environment)
 

