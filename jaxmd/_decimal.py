@@ -15,6 +15,7 @@ import math
 import numbers
 import operator
 import re
+import struct
 from collections.abc import Sequence
 from fractions import Fraction
 from typing import Any
@@ -24,7 +25,6 @@ import numpy as np
 INFINITY = math.inf
 _LOG10_2 = math.log10(2)
 _CHUNK = 600  # digits that int() and str() convert whatever sys.set_int_max_str_digits() says
-_SMALLEST = 5e-324
 _EXPONENT_DIGITS = 18  # an exponent with more digits is beyond the range for any text that fits in memory
 
 _RUN = "[0-9](?:_?[0-9])*"
@@ -35,6 +35,33 @@ _WORDS = {"inf": INFINITY, "infinity": INFINITY, "nan": math.nan}
 
 
 # Into limbs.
+
+
+def _significand(x: float) -> tuple[int, int]:
+    """(s, e) with x = s·2^e and 2^e the unit in the last place of x, which is finite.
+
+    From the bits: the threads in which XLA calls Python back take subnormals for zero in float operations.
+    """
+    bits = int.from_bytes(struct.pack(">d", x), "big")
+    biased = bits >> 52 & 0x7FF
+    figures = bits & (1 << 52) - 1 | (1 << 52 if biased else 0)
+    return -figures if bits >> 63 else figures, max(biased, 1) - 1075
+
+
+def _dyadic(x: float) -> tuple[int, int]:
+    """(n, q) with x = n/2^q in lowest terms, q ≥ 0."""
+    figures, exponent = _significand(x)
+    zeros = (figures & -figures).bit_length() - 1 if figures else -exponent
+    figures, exponent = figures >> zeros, exponent + zeros
+    return (figures << exponent, 0) if exponent > 0 else (figures, -exponent)
+
+
+def _quotient(num: int, den: int) -> float:
+    """num/den rounded once, ties to even, den > 0; OverflowError beyond the range."""
+    if num.bit_length() - den.bit_length() > -1021:
+        return num / den  # CPython divides integers with one correct rounding
+    units = _nearest(abs(num) << 1074, den)  # of 2^-1074; below 2^-1021 they are the bits of the double
+    return struct.unpack(">d", (units | (1 << 63 if num < 0 else 0)).to_bytes(8, "big"))[0]
 
 
 def _special(leading: float, count: int) -> tuple[float, ...]:
@@ -50,15 +77,14 @@ def ratio_to_limbs(num: int, den: int, count: int) -> tuple[float, ...]:
     shift = 0  # what is left of the value is num / (den·2^shift)
     while num and len(limbs) < count:
         try:
-            limb = num / (den << shift)  # CPython divides integers with one correct rounding
+            limb = _quotient(num, den << shift)
         except OverflowError:
             return _special(-INFINITY if num < 0 else INFINITY, count)
-        if limb == 0:
+        top, own = _dyadic(limb)
+        if not top:
             limbs.append(0.0 if limbs else limb)
             break
         limbs.append(limb)
-        top, bottom = limb.as_integer_ratio()
-        own = bottom.bit_length() - 1
         if own > shift:
             num <<= own - shift
             shift = own
@@ -263,7 +289,7 @@ def collapse(limbs: Sequence[float]) -> float | None:
     """The IEEE sum where a limb is inf or nan, ±0.0 where all are zeros, None for limbs of an ordinary number."""
     if not all(map(math.isfinite, limbs)):
         return math.nan if INFINITY in limbs and -INFINITY in limbs else math.fsum(x for x in limbs if x - x != 0)
-    if not any(limbs):
+    if not any(_significand(limb)[0] for limb in limbs):
         return -0.0 if math.copysign(1.0, limbs[0]) < 0 else 0.0
     return None
 
@@ -272,12 +298,11 @@ def limbs_to_dyadic(limbs: Sequence[float]) -> tuple[int, int]:
     """(n, q) with Σ limbs = n/2^q exactly, q ≥ 0; the limbs are finite."""
     num = shift = 0
     for limb in limbs:
-        top, bottom = limb.as_integer_ratio()
-        own = bottom.bit_length() - 1
+        figures, own = _dyadic(limb)
         if own > shift:
             num <<= own - shift
             shift = own
-        num += top << (shift - own)
+        num += figures << (shift - own)
     return num, shift
 
 
@@ -350,18 +375,16 @@ def _interval(limbs: Sequence[float]) -> tuple[int, bool, int, bool, int]:
     distance from x₁ + … + xᵢ₋₁ rounds to xᵢ: half a unit in the last place of xᵢ on each side (a quarter toward zero
     where xᵢ is a power of two), the ends included where the last bit of xᵢ is even.
     """
-    units = [math.ulp(limb) for limb in limbs]
-    shift = max(0, 3 - math.frexp(min(units))[1])  # a quarter of the smallest unit is an integer
+    parts = [_significand(limb) for limb in limbs]
+    shift = max(0, 2 - min(exponent for _, exponent in parts))  # a quarter of the smallest unit is an integer
     value = 0
     lows, highs = [], []
-    for limb, unit in zip(limbs, units, strict=True):
-        top, bottom = limb.as_integer_ratio()
-        value += (top << shift) // bottom
-        half = 1 << (shift + math.frexp(unit)[1] - 2)
-        figures = abs(limb) / unit
-        inward = half >> 1 if figures == 2.0**52 and unit > _SMALLEST else half
-        below, above = (inward, half) if limb >= 0 else (half, inward)
-        even = int(figures) % 2 == 0
+    for figures, exponent in parts:
+        value += figures << (exponent + shift)
+        half = 1 << (shift + exponent - 1)
+        inward = half >> 1 if abs(figures) == 1 << 52 and exponent > -1074 else half
+        below, above = (inward, half) if figures >= 0 else (half, inward)
+        even = figures % 2 == 0
         lows.append((value - below, not even))
         highs.append((value + above, even))
     low, high = max(lows), min(highs)  # of equal ends the open one

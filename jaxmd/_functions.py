@@ -205,15 +205,21 @@ def triu(x: Any, k: int = 0) -> MultiDouble:
     return value("jaxmd.triu", x)._each(lambda limb: jnp.triu(limb, k))
 
 
+def _nonempty(who: str, values: Sequence[Any]) -> Sequence[Any]:
+    if len(values) == 0:
+        raise ValueError(f"{who}: no values came; at least one was wanted.")
+    return values
+
+
 def concatenate(values: Sequence[Any], axis: int = 0) -> MultiDouble:
     """Values joined along an axis that they have, exactly, in the largest limb count among them."""
-    _, parts = operands("jaxmd.concatenate", *values)
+    _, parts = operands("jaxmd.concatenate", *_nonempty("jaxmd.concatenate", values))
     return MultiDouble(jnp.concatenate(limbs, axis) for limbs in zip(*parts, strict=True))
 
 
 def stack(values: Sequence[Any], axis: int = 0) -> MultiDouble:
     """Values joined along a new axis, exactly, in the largest limb count among them. Scalars are accepted."""
-    _, parts = operands("jaxmd.stack", *values)
+    _, parts = operands("jaxmd.stack", *_nonempty("jaxmd.stack", values))
     return MultiDouble(jnp.stack(limbs, axis) for limbs in zip(*parts, strict=True))
 
 

@@ -414,3 +414,21 @@ def test_out_as_methods():
     assert x.to_strings(5).tolist() == ["0.33333", "-0.10000"]
     assert (x.to_mpmath() == to_mpmath(x)).all()
     assert x[0].to_fractions() == to_fractions(x[0])
+
+
+def test_exact_in_the_threads_of_callbacks():
+    """XLA calls Python back in threads that flush subnormals: text and Fractions are made from bits all the same."""
+    texts = ["0.5", "2.0", "1e-320", "1e-310", "3e-300", "0.1"]
+    x = qd(texts)
+    seen = {}
+
+    def callback(value):
+        seen.update(text=to_strings(value).tolist(), exact=to_fractions(value).tolist(), repr=repr(value))
+        seen["bits"] = int(np.asarray(asarray("1e-310", 4).limbs[0]).view(np.int64))
+        return np.float64(0)
+
+    jax.jit(lambda v: jax.pure_callback(callback, jax.ShapeDtypeStruct((), jnp.float64), v))(x).block_until_ready()
+    assert seen["text"] == texts
+    assert seen["exact"] == to_fractions(x).tolist()
+    assert seen["repr"] == repr(x)
+    assert seen["bits"] == int(np.float64(1e-310).view(np.int64))

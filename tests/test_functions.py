@@ -625,3 +625,9 @@ def test_transformations(name):
     left, right = (objects(exact(u) * exact(v)).ravel() for u, v in ((w, tangent), (gradient, t)))
     size = sum(abs(left)) + sum(abs(right))
     assert abs(sum(left) - sum(right)) <= 64 * oracles.unit(1) * size
+
+
+@pytest.mark.parametrize("join", [jaxmd.concatenate, jaxmd.stack])
+def test_joining_nothing_is_refused(join):
+    with pytest.raises(ValueError, match=r"no values came; at least one was wanted"):
+        join([])

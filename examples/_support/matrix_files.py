@@ -35,7 +35,7 @@ def read(path: str | Path, limbs: int) -> jaxmd.MultiDouble:
     if path.suffix in (".npz", ".npy"):
         return _read_numpy(path, limbs)
     try:
-        lines = path.read_text(encoding="utf-8").splitlines()
+        lines = path.read_text(encoding="utf-8-sig").splitlines()
     except UnicodeDecodeError as error:
         raise MatrixFileError(
             f"{path}: byte {error.start} is not text; decimal text, .npz or .mtx was wanted."
