@@ -18,6 +18,14 @@ nanobind::dict handlers() {
   return table;
 }
 
+nanobind::list targets() {
+  nanobind::list names;
+#define JAXMD_NAME(name) names.append("jaxmd_" #name);
+  JAXMD_CPU_HANDLERS(JAXMD_NAME)
+  JAXMD_CUDA_HANDLERS(JAXMD_NAME)
+  return names;
+}
+
 nanobind::dict features() {
   const jaxmd::Isa isa = jaxmd::chosen_isa();
   nanobind::dict table;
@@ -32,5 +40,6 @@ nanobind::dict features() {
 
 NB_MODULE(_cpu, m) {
   m.def("handlers", &handlers, "Target name to handler, for jax.ffi.register_ffi_target on platform cpu.");
+  m.def("targets", &targets, "The names of all handlers, those of a CUDA module that was not built among them.");
   m.def("features", &features, "The instruction set in use (JAXMD_CPU_ISA may lower it) and what the processor has.");
 }

@@ -592,6 +592,6 @@ def test_import_without_x64():
         "with jax.enable_x64(True): print(float(jaxmd.dd('0.5')))\n"
     )
     env = {**os.environ, "JAX_ENABLE_X64": "0"}
-    out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, env=env)
+    out = subprocess.run([sys.executable, "-P", "-c", code], capture_output=True, text=True, check=True, env=env)
     out = out.stdout.splitlines()
     assert out[0].startswith("jaxmd.asarray: limbs are float64 but jax_enable_x64 is off") and out[1] == "0.5"

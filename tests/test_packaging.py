@@ -57,6 +57,7 @@ def test_compiled_tables_hold_only_our_targets():
 def test_cuda_module_is_harmless_without_a_gpu():
     cuda = pytest.importorskip("jaxmd._cuda", reason="built without CUDA", exc_type=ImportError)
     assert all(name.startswith("jaxmd_") for name in cuda.handlers())
+    assert set(_cpu.targets()) == set(_cpu.handlers()) | set(cuda.handlers())
     assert {"sm_80", "sm_90a"} <= set(cuda.architectures().split())
 
 

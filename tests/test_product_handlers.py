@@ -233,7 +233,7 @@ def test_every_instruction_set_gives_the_same_bits():
     for isa in ("portable", "avx2", "avx512"):  # a set that the machine lacks falls back to a lower one
         environment = {**os.environ, "JAXMD_CPU_ISA": isa, "PYTHONPATH": os.pathsep.join(sys.path)}
         done = subprocess.run(
-            [sys.executable, "-c", DIGEST],
+            [sys.executable, "-P", "-c", DIGEST],
             env=environment,
             cwd=os.path.dirname(__file__),
             capture_output=True,

@@ -324,7 +324,7 @@ def test_exported_program_in_another_process(tmp_path):
         "program = jax.export.deserialize(bytearray((folder / 'program').read_bytes()))\n"
         "numpy.save(folder / 'y.npy', numpy.stack(program.call(tuple(numpy.load(folder / 'x.npy')))))\n"
     )
-    subprocess.run([sys.executable, "-c", code, str(tmp_path)], check=True, timeout=1500)
+    subprocess.run([sys.executable, "-P", "-c", code, str(tmp_path)], check=True, timeout=1500)
     assert_bits(tuple(np.load(tmp_path / "y.npy")), arith.sqrt(arith.mul(x, x, 2), 2))
 
 

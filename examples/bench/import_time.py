@@ -27,7 +27,7 @@ def measure(repetitions: int = 7) -> list[float]:
 
     One more process runs before, so that the bytecode of an installation in place has been written.
     """
-    run = [sys.executable, "-c", PROBE]
+    run = [sys.executable, "-P", "-c", PROBE]
     env = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
     seconds = [
         float(subprocess.run(run, check=True, capture_output=True, text=True, env=env).stdout)
