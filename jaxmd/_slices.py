@@ -214,9 +214,13 @@ def collect(
 ) -> tuple[jax.Array, ...]:
     """Sum over g of orders[g] 2^(row + column - width (g + 2)), rounded to `limbs` limbs; see `jaxmd.collect`."""
     terms = tuple(orders[g] * 2.0 ** (-width * (g + 2)) for g in range(orders.shape[0]))
+    return sum_terms(terms, row_exponent[..., :, None] + column_exponent[..., None, :], limbs)
+
+
+def sum_terms(terms: Limbs, exponent: jax.Array, limbs: int) -> tuple[jax.Array, ...]:
+    """2^exponent times the sum of terms [...], any number of them, rounded canonically; up to 2 MAX_LIMBS limbs."""
     head = min(limbs, MAX_LIMBS)
-    c = _arith.renormalize(terms, head)
-    exponent = row_exponent[..., :, None] + column_exponent[..., None, :]
+    c = _arith.renormalize(tuple(terms), head)
     exponent = jnp.broadcast_to(exponent, c[0].shape).astype(jnp.int32)
     if limbs == head:
         return _arith.scale(c, exponent)

@@ -11,7 +11,7 @@ PACKAGE = ROOT / "jaxmd"
 
 LAYERS = [
     ["_ffi", "_decimal"],
-    ["_primitive", "_linear", "_arith", "_slices"],
+    ["_primitive", "_linear", "_arith", "_slices", "_residues"],
     ["_product", "_matmul"],
     [
         *["_operands", "_order", "_elementwise", "_prefix", "_indexing", "_format", "_export", "_array", "_convert"],

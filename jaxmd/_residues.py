@@ -1,0 +1,353 @@
+"""Residue number systems for exact integer products: plans, and the reference encoding and decoding.
+
+    X = round(a 2^(w - e_i)),  Y = round(b 2^(w - f_j))      integers, |X|, |Y| <= 2^w, one grid per row and column
+    C' = X Y,  |C'| <= k 2^2w                                C = 2^(e_i + f_j - 2w) C'
+
+C' is found modulo coprime p_1 ... p_N with p_1 ... p_N = P > 2 k 2^2w, each C' mod p by products of int8 matrices that
+int32 holds exactly, and put together by the Chinese remainder theorem,
+
+    C' = sum_i r_i M_i - q P,      M_i = P/p_i ((P/p_i)^-1 mod p_i), centred,      q = round(sum_i r_i M_i / P).
+
+A modulus p <= 256 has residues that fit int8: one product, one *channel*. There are only 363 bits of coprime numbers up
+to 256, so *two-digit* moduli follow: p near 2^15.5 with a base t such that every residue is x = a + t b mod p with
+|a|, |b|, |a + b| <= 127.  Then x x' = m0 + t (m2 - m0 - m1) + t^2 m1 mod p with m0 = a a', m1 = b b' and
+m2 = (a + b)(a' + b'), three channels for one modulus (Karatsuba).
+
+M_i and P are cut into slices of beta bits, M_i = sum_j m_ij 2^(low + beta j), so that every sum_i r_i m_ij - q P_j is
+an exact float64 integer; bits below 2^low are left out where the contract does not need them.
+
+Everything in a plan is a Python integer. Residues are centred: r in [-p/2, p/2).
+
+Source: K. Ozaki, Y. Uchino, T. Imamura, "Ozaki scheme II: a GEMM-oriented emulation of floating-point matrix
+multiplication using an integer modular technique" (2025), for doubles; the two-digit moduli, the reconstruction in
+exact slices and the extension to many limbs are this project's.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import math
+from collections.abc import Sequence
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+
+from . import _slices
+
+Limbs = Sequence[jax.Array]
+
+# --- moduli ----------------------------------------------------------------------------------------------------------
+
+_PREFIX = """
+256 253 251 249 247 241 239 235 233 229 227 223 217 211 199 197 193 191 181 179 173 167 163 157 151 149 139 137 131
+127 113 109 107 103 101 97 89"""
+_FORTY_EIGHT = """
+256 253 251 247 243 241 239 233 229 227 223 217 211 199 197 193 191 185 181 179 173 167 163 157 151 149 139 137 131
+127 113 109 107 103 101 97 89 83 79 73 71 67 61 59 53 47 43 41"""
+_FIFTY = """
+256 253 251 247 243 241 239 233 229 227 223 217 211 199 197 193 191 181 179 173 167 163 157 151 149 139 137 131 127
+125 113 109 107 103 101 97 89 83 79 73 71 67 61 59 53 47 43 41 37 29"""
+
+
+def _one_digit(count: int) -> tuple[int, ...]:
+    """The best known pairwise coprime moduli up to 256, `count` of them (0 to 50)."""
+    text = _PREFIX if count <= 37 else _FORTY_EIGHT if count <= 48 else _FIFTY
+    return tuple(map(int, text.split()[:count]))
+
+
+_TWO_DIGIT = """
+48259:47881 48131:378 47881:47503 47653:4728 47629:11814 47623:47250 47609:27259 47527:13526 47521:10519 47513:20310
+47507:37931 47501:47126 47497:47125 47491:373 47407:3920 47389:20257 47387:11754 47381:31463 47363:372 47293:25437
+47269:4264 47251:20198 47237:371 47161:42840 47149:17635 47147:4253 47137:11692 47129:11690 47123:46751 47119:373
+47111:370 47093:29480 47051:43890 47041:42731 47017:20098 46997:46626 46993:372 46877:37428 46867:11625 46861:46494
+46853:368 46831:29316 46817:25181 46771:35950 46769:19992 46757:15462 46751:46379 46747:46378 46727:367 46723:367
+46687:21763 46681:5789 46679:43543 46663:7715 46649:37246 46639:37238 46633:11567 46619:46251 46601:15657 46591:2433
+46589:35034 46573:30114 46559:10773 46549:42351 46507:19880 46499:46129 46489:46122 46477:46113 46471:37735
+46457:30039 46451:21653 46447:24982 46441:42186 46439:5759 46411:18491 46399:13205 46381:30799 46351:45988
+46349:45986 46337:24369 46327:34837 46309:5104 46307:28988 46301:33020 46273:15302 46271:30723 46261:15298
+46237:31765 46229:366 46219:9878 46199:33052 46187:14240 46183:24840 46181:5727 46171:4581 46153:34523 46141:4578
+46133:17255 46103:365 46099:20921 46093:2407 46091:362 46073:34646 46061:35785 46051:26367 46049:27556 46027:18338
+46021:10187 45989:45626 45979:3509"""
+TWO_DIGIT = tuple((int(p), int(t)) for p, _, t in (pair.partition(":") for pair in _TWO_DIGIT.split()))
+"""Pairs (p, t) of primes with a base; found by search, and every residue of every pair is tested."""
+
+MAX_K = 2**17 - 1
+"""Longest sum of products of residues that int32 holds: k 2^14 < 2^31. Longer ones are summed in blocks."""
+
+# --- plans -----------------------------------------------------------------------------------------------------------
+
+
+@dataclasses.dataclass(frozen=True)
+class Plan:
+    """Moduli for products of k-term sums, and the word length that they carry.
+
+    Attributes:
+        bits: w, integers |X| <= 2^w.
+        k: the longest sum that fits.
+        small: one-digit moduli; channel i belongs to small[i].
+        pairs: two-digit moduli (p, t); pair j has the channels len(small) + 3 j + (0, 1, 2), for a, b and a + b.
+    """
+
+    bits: int
+    k: int
+    small: tuple[int, ...]
+    pairs: tuple[tuple[int, int], ...]
+
+    def __post_init__(self) -> None:
+        moduli = self.moduli
+        assert all(math.gcd(p, q) == 1 for i, p in enumerate(moduli) for q in moduli[:i])
+        assert all(p <= 256 for p in self.small) and all(2**15 < p < 2**16 for p, _ in self.pairs)
+        assert _capacity(moduli, self.k) >= self.bits, "the product of the moduli must exceed twice the largest sum"
+        assert min(self.k, MAX_K) * 2**14 < 2**31, "a channel must be an int32 sum"
+
+    @property
+    def moduli(self) -> tuple[int, ...]:
+        return (*self.small, *(p for p, _ in self.pairs))
+
+    @property
+    def channels(self) -> int:
+        """Number of int8 products."""
+        return len(self.small) + 3 * len(self.pairs)
+
+    def guard(self, limbs: int) -> int:
+        """ESC (`_matmul`) up to which every entry of the result keeps the contract.
+
+        Rounding to the grid errs by 3/4 a term of either factor, the reconstruction by 1/16:
+        |error| 2^-(e_i + f_j) <= k (3/2 2^-w + 9/16 2^-2w) + 2^-w / 16 <= k 2^(1-w), which must not exceed
+        k 2^(-53 limbs) 2^(-ESC - 2) <= k 2^(-53 limbs) 2^-(e_i + f_j) (|A||B|)_ij.
+        """
+        return self.bits - 53 * limbs - 3
+
+
+def _capacity(moduli: Sequence[int], k: int) -> int:
+    """Largest w with P >= 2 k 2^2w (1 + 2^-16); the margin makes the rounding to q safe in float64. -1: none."""
+    quotient = math.prod(moduli) * 2**16 // (2 * max(k, 1) * (2**16 + 1))
+    return (quotient.bit_length() - 1) // 2 if quotient else -1
+
+
+@functools.cache
+def plan(k: int, bits: int) -> Plan:
+    """The fewest channels that carry integers of `bits` bits through sums of k products, with all the bits they carry.
+
+    Raises: ValueError where all moduli together carry fewer.
+    """
+    best: Plan | None = None
+    for ones in range(50, -1, -1):  # of equals, the one with the fewest two-digit moduli
+        small = _one_digit(ones)
+        short = next((n for n in range(len(TWO_DIGIT) + 1) if _capacity(_with(small, n), k) >= bits), None)
+        if short is None or (best is not None and ones + 3 * short >= best.channels):
+            continue
+        best = Plan(_capacity(_with(small, short), k), k, small, TWO_DIGIT[:short])
+    if best is None:
+        raise ValueError(f"jaxmd.matmul: no residues for {bits} bits and k = {k}; all moduli carry {max_bits(k)}.")
+    return best
+
+
+def _with(small: tuple[int, ...], pairs: int) -> tuple[int, ...]:
+    return (*small, *(p for p, _ in TWO_DIGIT[:pairs]))
+
+
+def max_bits(k: int) -> int:
+    """Largest word length that all moduli together carry."""
+    return _capacity(_with(_one_digit(50), len(TWO_DIGIT)), k)
+
+
+# --- encoding --------------------------------------------------------------------------------------------------------
+
+DIGIT = 16  # bits of the balanced digits that are reduced mod p one by one
+
+
+@dataclasses.dataclass(frozen=True)
+class Encoding:
+    """What the encoding of a plan needs.
+
+    Attributes:
+        count: digits of X, DIGIT bits each.
+        weights: int32 [N, count], centred residues of 2^(DIGIT s), most significant first.
+        lattice: int32 [pairs, 4], a reduced basis (v_a, v_b, w_a, w_b), determinant p, of {(a, b): a + t b = 0 mod p}.
+    """
+
+    count: int
+    weights: np.ndarray
+    lattice: np.ndarray
+
+
+@functools.cache
+def encoding(plan: Plan) -> Encoding:
+    count = -(-(plan.bits + 1) // DIGIT)
+    rows = [[_centred(pow(2, DIGIT * s, p), p) for s in reversed(range(count))] for p in plan.moduli]
+    assert 2 ** (DIGIT - 1) * max(plan.moduli) // 2 * count < 2**51, "a weighted digit sum must be exact in float64"
+    lattice = [_reduced_basis(p, t) for p, t in plan.pairs]
+    return Encoding(count, np.array(rows, np.int32).reshape(-1, count), np.array(lattice, np.int32).reshape(-1, 4))
+
+
+def _centred(r: int, p: int) -> int:
+    """The representative in [-p/2, p/2)."""
+    return (r + p // 2) % p - p // 2
+
+
+def _reduced_basis(p: int, t: int) -> tuple[int, int, int, int]:
+    """Lagrange's reduction of {(a, b): a + t b = 0 mod p} in the norm a^2 + a b + b^2; determinant +p."""
+
+    def form(x: tuple[int, int], y: tuple[int, int]) -> int:
+        return 2 * x[0] * y[0] + x[0] * y[1] + x[1] * y[0] + 2 * x[1] * y[1]
+
+    v, w = (p, 0), (-t, 1)
+    while True:
+        if form(v, v) > form(w, w):
+            v, w = w, v
+        n = (2 * form(v, w) + form(v, v)) // (2 * form(v, v))  # the nearest integer
+        if n == 0:
+            break
+        w = (w[0] - n * v[0], w[1] - n * v[1])
+    if v[0] * w[1] - v[1] * w[0] < 0:
+        w = (-w[0], -w[1])
+    return (*v, *w)
+
+
+def encode(limbs: Limbs, scale: jax.Array, plan: Plan) -> jax.Array:
+    """Residues of round(x 2^(w - scale)), int8 [channels, ...]; x normalized, |x| < 2^scale, inf and nan as 0.
+
+    The integer is the one of `_slices.balanced_digits`. Slow and plain: the definition that the kernels must equal.
+    """
+    tables = encoding(plan)
+    spare = DIGIT * tables.count - 1 - plan.bits  # the top digit has room that a word of w bits does not use
+    digits = _slices.balanced_digits(limbs, scale + spare, DIGIT, tables.count)
+    sums = _weighted_sums(tables.weights, digits)
+    residues = jnp.stack([_mod(sums[i], p) for i, p in enumerate(plan.moduli)])
+    ones = len(plan.small)
+    channels = [residues[:ones]]
+    for j in range(len(plan.pairs)):
+        channels.append(jnp.stack(_two_digits(residues[ones + j], plan.moduli[ones + j], tables.lattice[j])))
+    return jnp.concatenate(channels).astype(jnp.int32).astype(jnp.int8)  # by int32: 128 mod 256 is -128
+
+
+def _weighted_sums(weights: np.ndarray, values: jax.Array) -> jax.Array:
+    """float64 weights [i, j] and integers [j, ...] -> [i, ...]; exact, whatever the order of summation."""
+    table = jnp.asarray(weights, jnp.float64)
+    return jnp.tensordot(table, values.astype(jnp.float64), axes=(1, 0), precision=lax.Precision.HIGHEST)
+
+
+def _mod(x: jax.Array, p: int) -> jax.Array:
+    """x mod p in [-p/2, p/2) for float64 integers x of less than 51 bits."""
+    r = x - p * jnp.round(x / p)  # a tie, where p = 256, may give p/2
+    return jnp.where(2 * r >= p, r - p, r)
+
+
+def _two_digits(r: jax.Array, p: int, basis: np.ndarray) -> tuple[jax.Array, jax.Array, jax.Array]:
+    """(a, b, a + b) with a + t b = r mod p: (r, 0) minus the lattice point, of four, that leaves the least maximum."""
+    va, vb, wa, wb = map(int, basis)
+    n, l = jnp.floor(r * wb / p), jnp.floor(-r * vb / p)  # (r, 0) = r wb / p v - r vb / p w
+    a, b = r - n * va - l * wa, -n * vb - l * wb
+    best: tuple[jax.Array, ...] | None = None
+    for x, y in ((a, b), (a - va, b - vb), (a - wa, b - wb), (a - va - wa, b - vb - wb)):
+        size = jnp.maximum(jnp.maximum(jnp.abs(x), jnp.abs(y)), jnp.abs(x + y))
+        if best is None:
+            best = size, x, y
+        else:
+            less = size < best[0]
+            best = tuple(jnp.where(less, new, old) for new, old in zip((size, x, y), best, strict=True))
+    assert best is not None
+    return best[1], best[2], best[1] + best[2]
+
+
+# --- decoding --------------------------------------------------------------------------------------------------------
+
+
+@dataclasses.dataclass(frozen=True)
+class Decoding:
+    """What the reconstruction of a plan's integers needs; slice j weighs 2^(low + beta j).
+
+    Attributes:
+        low: bits below 2^low are left out; 0 in an exact reconstruction.
+        beta: bits of a slice.
+        quotients: float64 [N], M_i / P.
+        slices: float64 [count, N], integers m_ij, the least significant slice first.
+        product: float64 [count], the slices P_j.
+        combine: int32 [pairs, 3], weights mod p of a two-digit modulus's channels: 1 - t, t^2 - t, t.
+    """
+
+    low: int
+    beta: int
+    quotients: np.ndarray
+    slices: np.ndarray
+    product: np.ndarray
+    combine: np.ndarray
+
+
+@functools.cache
+def decoding(plan: Plan, exact: bool = False) -> Decoding:
+    """The tables of one plan; unless `exact`, bits that move C' by at most 2^(w - 4) are left out."""
+    moduli = plan.moduli
+    product = math.prod(moduli)
+    units = [_centred(product // p * pow(product // p, -1, p), product) for p in moduli]
+    largest = [p // 2 for p in moduli]  # of |r_i|
+    quotient = -(-sum(r * abs(unit) for r, unit in zip(largest, units, strict=True)) // product) + 1  # of |q|
+    # every M_i and P is off by at most 2^(low - 1)
+    low = 0 if exact else max(0, plan.bits - 3 - (sum(largest) + quotient).bit_length())
+    rounded = [_rounded_shift(x, low) for x in (*units, product)]
+    for count in range(1, product.bit_length() + 1):
+        beta = -(-(rounded[-1].bit_length() + 1) // count)
+        digits = np.array([_balanced(x, beta, count) for x in rounded], object).T  # [count, N + 1]
+        sums = np.abs(digits) @ np.array([*largest, quotient], object)
+        if max(sums) < 2**53:
+            break
+    assert max(sums) < 2**53, "the sums of slices must be exact in float64"
+    table = digits.astype(np.float64)
+    return Decoding(
+        low,
+        beta,
+        np.array([_ratio(unit, product) for unit in units]),
+        np.ascontiguousarray(table[:, :-1]),
+        np.ascontiguousarray(table[:, -1]),
+        np.array([[_centred(c, p) for c in (1 - t, t * t - t, t)] for p, t in plan.pairs], np.int32).reshape(-1, 3),
+    )
+
+
+def _rounded_shift(x: int, low: int) -> int:
+    return (x + (1 << low >> 1)) >> low
+
+
+def _ratio(x: int, y: int) -> float:
+    """x / y for integers beyond the range of float64."""
+    down = max(y.bit_length() - 1000, 0)
+    return (x >> down) / (y >> down)
+
+
+def _balanced(x: int, beta: int, count: int) -> list[int]:
+    """Digits of beta bits, the least significant first, all but the last in [-2^(beta-1), 2^(beta-1))."""
+    digits = []
+    for _ in range(count - 1):
+        digits.append(_centred(x, 2**beta))
+        x = (x - digits[-1]) >> beta
+    return [*digits, x]
+
+
+def decode(
+    small: jax.Array, wide: jax.Array, row: jax.Array, column: jax.Array, plan: Plan, limbs: int, exact: bool = False
+) -> tuple[jax.Array, ...]:
+    """C = 2^(row_i + column_j - 2w) C' in `limbs` limbs from the residues of C', rounded canonically.
+
+    Args:
+        small: int8 [n_1, ..., m, n], centred residues of the one-digit channels.
+        wide: int16 [3 n_2, ..., m, n], centred residues of the three channels of each two-digit modulus.
+        row, column: int32 [..., m] and [..., n].
+        exact: the exact C'; otherwise within 2^(w - 4) of it.
+
+    Slow and plain: the definition that the kernels must equal.
+    """
+    tables = decoding(plan, exact)
+    residues = [r.astype(jnp.float64) for r in small]
+    for j, (p, _) in enumerate(plan.pairs):
+        triple = _weighted_sums(tables.combine[j][None], wide[3 * j : 3 * j + 3])[0]
+        residues.append(_mod(triple, p))
+    stacked = jnp.stack(residues)
+    q = jnp.round(_weighted_sums(tables.quotients[None], stacked)[0])
+    orders = _weighted_sums(tables.slices, stacked) - _weighted_sums(tables.product[:, None], q[None])
+    # C' 2^-w: near the middle of the range of float64, so that no slice leaves it
+    weights = [2.0 ** (tables.low + tables.beta * j - plan.bits) for j in range(len(tables.product))]
+    terms = tuple(orders[j] * weights[j] for j in reversed(range(len(weights))))
+    return _slices.sum_terms(terms, row[..., :, None] + column[..., None, :] - plan.bits, limbs)
