@@ -2,94 +2,26 @@
 
     a   L_a arrays [..., m, k]      b   L_b arrays [..., k, n]      addend, c   arrays [..., m, n]
 
-Contract (componentwise):  |C - A B| <= k u^L |A||B| + u^L |C|,  u = 2^-53, entry by entry.  Every engine computes most
-entries fast, knows for which ones its own bound does not reach that, and has exactly those summed in fixed point:
-
-    ESC_ij = e_i + f_j - max_l (exp a_il + exp b_lj)      exponents lost to the shared grid; one (max, +) product
-
-An entry is flagged when ESC exceeds the engine's guard bits, or when Inf or NaN touches it.  Engine "fp64" has three
-guard levels; the level is one scalar for the whole call, chosen on the device inside this primitive, so that vmap
-never turns it into a select over levels.
+`_engines.py` says what is computed; this file gives JAX the rules of it: shapes, batching, derivatives, lowering.
 """
 
 from __future__ import annotations
 
-import dataclasses
 import functools
 import itertools
 import math
 from collections.abc import Sequence
-from typing import Any, Literal
+from typing import Any
 
 import jax
 import jax.numpy as jnp
-from jax import lax
 from jax.interpreters import batching, mlir
 
-from . import _arith, _product, _slices
+from . import _arith, _engines
+from ._engines import ACCURACIES, ENGINES, Accuracy, Engine
 from ._primitive import Number, Numbers, bind, define, is_linear
 
-Engine = Literal["auto", "fp64", "direct"]
-Accuracy = Literal["componentwise", "normwise"]
-ENGINES = ("auto", "fp64", "direct")
-ACCURACIES = ("componentwise", "normwise")
 Limbs = tuple[jax.Array, ...]
-
-# --- plans (Python integers only) ------------------------------------------------------------------------------------
-
-
-@dataclasses.dataclass(frozen=True)
-class Plan:
-    """Slices of one product: width bits each, count of them, and the guard bits that the contract leaves."""
-
-    width: int
-    count: int
-    guard: int
-
-
-GUARD_LEVELS = (4, 28, 60)
-"""Guard bits asked of the levels. Benign data need 2 to 3; each further slice costs count more products."""
-
-
-def slice_width(k: int, count: int) -> int:
-    """Largest width with k count 2^(2 (width - 1)) <= 2^53: every order is then one exact sum of float64."""
-    return ((2**53 // max(1, k * count)).bit_length() - 1) // 2 + 1
-
-
-@functools.cache
-def plan(limbs: int, k: int, guard: int) -> Plan:
-    """The fewest slices whose error is inside the contract for entries with ESC <= guard.
-
-    Rounding to the grid costs 3 k 2^(-width count), the orders g >= count that the triangle drops
-    (count - 1) k 2^(-width count) (1 + 2^-width ...), both times 2^(e_i + f_j) <= 2^(ESC + 2) (|A||B|)_ij.  So
-    (count + 3) 2^(ESC + 2 - width count) <= 2^(-53 limbs) is enough; the final rounding pays for u^L |C|.
-    """
-    count = 1
-    while True:
-        width = slice_width(k, count)
-        if width < 2:
-            raise ValueError(f"jaxmd.matmul: k = {k} is too long for exact sums of {limbs}-limb slices in float64.")
-        spare = width * count - 53 * limbs - 2 - (count + 2).bit_length()
-        if spare >= guard:
-            return Plan(width, count, spare)
-        count += 1
-
-
-def direct_guard(limbs: int) -> int:
-    """ESC up to which the engine "direct" keeps its bound (ffi/direct.h); above four limbs any ESC (ffi/window.h)."""
-    return 1530 - 53 * limbs if limbs <= 4 else _NONFINITE16
-
-
-_SLICES_PAY = {"cpu": {1: 24, 2: 30, 3: 27, 4: 23, 5: 18}, "cuda": {1: 27, 2: 28, 3: 24, 4: 24, 5: 24}}
-"""log2(m k n) from which engine "fp64" is the faster one, by limbs (5: five and more); `examples/bench/engines.py`."""
-
-
-def _choose(m: Any, n: Any, k: int, limbs: int, platform: str) -> Engine:
-    """Rule of engine "auto": slices pay where both result dimensions feed a matrix unit and the product is large."""
-    if not all(isinstance(size, int) for size in (m, n)):
-        return "fp64"  # symbolic dimensions are exported for the large case
-    large = m * n * k >= 2 ** _SLICES_PAY[platform][min(limbs, 5)]
-    return "fp64" if large and min(m, n, k) >= 32 else "direct"
 
 
 def choose_engine(
@@ -110,127 +42,24 @@ def choose_engine(
         accuracy: as in `matmul`; "normwise" always takes an engine with exact sums.
         platform: "cpu" or "cuda"; None means JAX's default backend.
 
-    Returns: "fp64" or "direct".
+    Returns: "int8", "fp64" or "direct".
     """
     if platform is None:
         platform = "cpu" if jax.default_backend() == "cpu" else "cuda"
-    if accuracy == "normwise":
-        return "fp64"
     m = a_shape[-2] if len(a_shape) > 1 else 1
     n = b_shape[-1] if len(b_shape) > 1 else 1
-    return _choose(m, n, a_shape[-1], limbs, platform)
-
-
-# --- evaluation ------------------------------------------------------------------------------------------------------
-
-_ZERO16, _NONFINITE16 = -8192, 16000
-"""int16 stand-ins: with any exponent in [-1074, 1024] a zero stays below -4000 and a nonfinite above 4000."""
-
-
-def _entry_exponents(x: Limbs) -> tuple[jax.Array, jax.Array]:
-    """(int32 exponents, int16 for the span product) of normalized limbs."""
-    e = _slices.exponents(x)
-    finite = jnp.isfinite(x[0])
-    e16 = jnp.where(e == _slices.ZERO_EXPONENT, jnp.where(finite, _ZERO16, _NONFINITE16), e)
-    return e, e16.astype(jnp.int16)
-
-
-def _balance(ea: jax.Array, eb: jax.Array) -> jax.Array:
-    """Exponents d_l, int32 [..., k]: columns of A times 2^d_l and rows of B times 2^-d_l have equal maxima."""
-    column = jnp.max(ea, axis=-2, initial=2 * _slices.ZERO_EXPONENT)
-    row = jnp.max(eb, axis=-1, initial=2 * _slices.ZERO_EXPONENT)
-    present = jnp.minimum(column, row) > _slices.ZERO_EXPONENT
-    return jnp.where(present, lax.div(row - column, jnp.int32(2)), jnp.int32(0))
-
-
-def _sliced(
-    a: Limbs, b: Limbs, shift: jax.Array, row: jax.Array, column: jax.Array, *, plan: Plan, limbs: int
-) -> Limbs:
-    """One level of engine "fp64": slice, multiply the triangle, collect."""
-    scale_a = row[..., :, None] - shift[..., None, :]
-    scale_b = column[..., None, :] + shift[..., :, None]
-    digits_a = _slices.balanced_digits(a, scale_a, plan.width, plan.count)
-    digits_b = _slices.balanced_digits(b, scale_b, plan.width, plan.count)
-    orders = _product.sliced_matmul(digits_a, digits_b)
-    return _slices.collect(orders, row + 1, column + 1, plan.width, limbs)
-
-
-def _level(needed: jax.Array, plans: Sequence[Plan]) -> jax.Array:
-    """Lowest level that leaves at most 1 entry in 256 (or 16 in all) to the exact sum; else the highest."""
-    total = jnp.sum(jnp.ones_like(needed), dtype=jnp.int64)
-    few = [_few(jnp.sum(needed > p.guard, dtype=jnp.int64), total) for p in plans[:-1]]
-    level = jnp.int32(len(plans) - 1)
-    for i, ok in reversed(list(enumerate(few))):
-        level = jnp.where(ok, jnp.int32(i), level)
-    return level
-
-
-def _few(flagged: jax.Array, total: jax.Array) -> jax.Array:
-    return flagged <= jnp.maximum(jnp.int64(16), total // 256)
-
-
-def _evaluate(
-    *args: jax.Array, counts: tuple[int, ...], limbs: int, engine: Engine, accuracy: Accuracy, platform: str
-) -> list[jax.Array]:
-    split = counts[0] + counts[1]
-    a = _arith.renormalize(args[: counts[0]], counts[0])
-    b = _arith.renormalize(args[counts[0] : split], counts[1])
-    addend = args[split:]
-    k = a[0].shape[-1]
-    inner = limbs + 1 if addend else limbs  # one limb more, so that the addend's sum is the only rounding
-    if engine == "auto":
-        m, n = a[0].shape[-2], b[0].shape[-1]
-        engine = "fp64" if accuracy == "normwise" else _choose(m, n, k, limbs, platform)
-    if k == 0:
-        shape = (*a[0].shape[:-1], b[0].shape[-1])
-        c: Limbs = (jnp.zeros(shape, jnp.float64),) * inner
-    else:
-        c = _product_limbs(a, b, limbs, inner, engine, accuracy)
-    return list(_arith.renormalize((*c, *addend), limbs) if addend else c)
-
-
-def _product_limbs(a: Limbs, b: Limbs, limbs: int, inner: int, engine: Engine, accuracy: Accuracy) -> Limbs:
-    k = a[0].shape[-1]
-    (ea, ea16), (eb, eb16) = _entry_exponents(a), _entry_exponents(b)
-    if accuracy == "normwise":
-        needed = jnp.where(_touched(a, b), jnp.int32(2 * _NONFINITE16), jnp.int32(0))
-    else:
-        span = _product.exponent_span(ea16, eb16).astype(jnp.int32)
-    balanced = engine == "fp64" and accuracy == "componentwise"
-    shift = _balance(ea, eb) if balanced else jnp.zeros((*ea.shape[:-2], k), jnp.int32)
-    row = _slices.shared_exponent(ea + shift[..., None, :], -1)
-    column = _slices.shared_exponent(eb - shift[..., :, None], -2)
-    if accuracy == "componentwise":
-        lost = row[..., :, None] + column[..., None, :] - span
-        needed = jnp.where(span < -4000, 0, jnp.where(span > 4000, 2 * _NONFINITE16, lost))
-    if engine == "direct":
-        guard: Any = -1 if inner > 4 and _is_small(needed.shape) else direct_guard(inner)
-        c = _product.direct_matmul(a, b, row, column, inner)
-    else:
-        guards = (0,) if accuracy == "normwise" else GUARD_LEVELS
-        plans = [plan(limbs, k, g) for g in guards]
-        plans = sorted(set(plans), key=lambda p: p.count)
-        branches = [functools.partial(_sliced, plan=p, limbs=inner) for p in plans]
-        level = _level(needed, plans)
-        c = lax.switch(level, branches, a, b, shift, row, column)
-        guard = jnp.asarray([p.guard for p in plans], jnp.int32)[level]
-    flags = (needed > guard).astype(jnp.int8)
-    return _product.exact_entries(a, b, flags, c)
-
-
-def _is_small(shape: tuple[Any, ...]) -> bool:
-    """Sixteen results or fewer: in more than four limbs the exact sum costs no more than a rounded one."""
-    return all(isinstance(size, int) for size in shape) and math.prod(shape) <= 16
-
-
-def _touched(a: Limbs, b: Limbs) -> jax.Array:
-    """bool [..., m, n]: entries whose row of A or column of B holds Inf or NaN."""
-    rows = ~jnp.all(jnp.isfinite(a[0]), axis=-1)
-    columns = ~jnp.all(jnp.isfinite(b[0]), axis=-2)
-    return rows[..., :, None] | columns[..., None, :]
+    return _engines.choose(m, n, a_shape[-1], limbs, accuracy, platform)
 
 
 # --- the primitive ---------------------------------------------------------------------------------------------------
+
+
+_REFUSED = {
+    ("direct", "normwise"): (
+        "rounds as it sums, so it cannot give the reproducible bits of 'normwise'; take 'int8', 'fp64' or 'auto'"
+    ),
+    ("fp64", "exact"): "leaves out the low orders, so it cannot give accuracy 'exact'; take 'int8', 'direct' or 'auto'",
+}
 
 
 def matmul_limbs(
@@ -247,11 +76,8 @@ def matmul_limbs(
         raise ValueError(f"jaxmd.matmul: engine is {engine!r}; must be one of {', '.join(map(repr, ENGINES))}.")
     if accuracy not in ACCURACIES:
         raise ValueError(f"jaxmd.matmul: accuracy is {accuracy!r}; must be one of {', '.join(map(repr, ACCURACIES))}.")
-    if engine == "direct" and accuracy == "normwise":
-        raise ValueError(
-            "jaxmd.matmul: engine 'direct' rounds as it sums, so it cannot give the reproducible bits of "
-            "accuracy 'normwise'; take engine 'fp64' or 'auto'."
-        )
+    if (engine, accuracy) in _REFUSED:
+        raise ValueError(f"jaxmd.matmul: engine {engine!r} {_REFUSED[engine, accuracy]}.")
     _check_shapes(a[0].shape, b[0].shape)
     extra = tuple(addend) if addend is not None else ()
     batch_a, batch_b = a[0].shape[:-2], b[0].shape[:-2]
@@ -364,7 +190,7 @@ matmul_p = define(
     "matmul",
     shape_rule=_matmul_shape_rule,
     lowering={
-        platform: mlir.lower_fun(functools.partial(_evaluate, platform=platform), multiple_results=True)
+        platform: mlir.lower_fun(functools.partial(_engines.evaluate, platform=platform), multiple_results=True)
         for platform in ("cpu", "cuda")
     },
     jvp=_matmul_jvp,

@@ -216,13 +216,17 @@ def encode(limbs: Limbs, scale: jax.Array, plan: Plan) -> jax.Array:
     tables = encoding(plan)
     spare = DIGIT * tables.count - 1 - plan.bits  # the top digit has room that a word of w bits does not use
     digits = _slices.balanced_digits(limbs, scale + spare, DIGIT, tables.count)
-    sums = _weighted_sums(tables.weights, digits)
-    residues = jnp.stack([_mod(sums[i], p) for i, p in enumerate(plan.moduli)])
+    residues = _mod(_weighted_sums(tables.weights, digits), _column(plan.moduli, digits.ndim))
     ones = len(plan.small)
-    channels = [residues[:ones]]
-    for j in range(len(plan.pairs)):
-        channels.append(jnp.stack(_two_digits(residues[ones + j], plan.moduli[ones + j], tables.lattice[j])))
-    return jnp.concatenate(channels).astype(jnp.int32).astype(jnp.int8)  # by int32: 128 mod 256 is -128
+    pairs = _two_digits(residues[ones:], _column(plan.moduli[ones:], digits.ndim), tables.lattice)
+    triples = jnp.stack(pairs, axis=1).reshape(3 * len(plan.pairs), *digits.shape[1:])
+    channels = jnp.concatenate([residues[:ones], triples])
+    return channels.astype(jnp.int32).astype(jnp.int8)  # by int32: 128 mod 256 is -128
+
+
+def _column(values: Sequence[int] | np.ndarray, ndim: int) -> jax.Array:
+    """float64 [N, 1, 1, ...] of rank ndim."""
+    return jnp.asarray(np.asarray(values, np.float64).reshape(-1, *(1,) * (ndim - 1)))
 
 
 def _weighted_sums(weights: np.ndarray, values: jax.Array) -> jax.Array:
@@ -231,15 +235,18 @@ def _weighted_sums(weights: np.ndarray, values: jax.Array) -> jax.Array:
     return jnp.tensordot(table, values.astype(jnp.float64), axes=(1, 0), precision=lax.Precision.HIGHEST)
 
 
-def _mod(x: jax.Array, p: int) -> jax.Array:
+def _mod(x: jax.Array, p: jax.Array) -> jax.Array:
     """x mod p in [-p/2, p/2) for float64 integers x of less than 51 bits."""
     r = x - p * jnp.round(x / p)  # a tie, where p = 256, may give p/2
     return jnp.where(2 * r >= p, r - p, r)
 
 
-def _two_digits(r: jax.Array, p: int, basis: np.ndarray) -> tuple[jax.Array, jax.Array, jax.Array]:
-    """(a, b, a + b) with a + t b = r mod p: (r, 0) minus the lattice point, of four, that leaves the least maximum."""
-    va, vb, wa, wb = map(int, basis)
+def _two_digits(r: jax.Array, p: jax.Array, lattice: np.ndarray) -> tuple[jax.Array, jax.Array, jax.Array]:
+    """(a, b, a + b) with a + t b = r mod p: (r, 0) minus the lattice point, of four, that leaves the least maximum.
+
+    r [pairs, ...], p [pairs, 1, ...], lattice [pairs, 4]; of equals the first in the order 0, v, w, v + w.
+    """
+    va, vb, wa, wb = (_column(lattice[:, i], r.ndim) for i in range(4))
     n, l = jnp.floor(r * wb / p), jnp.floor(-r * vb / p)  # (r, 0) = r wb / p v - r vb / p w
     a, b = r - n * va - l * wa, -n * vb - l * wb
     best: tuple[jax.Array, ...] | None = None
@@ -340,11 +347,10 @@ def decode(
     Slow and plain: the definition that the kernels must equal.
     """
     tables = decoding(plan, exact)
-    residues = [r.astype(jnp.float64) for r in small]
-    for j, (p, _) in enumerate(plan.pairs):
-        triple = _weighted_sums(tables.combine[j][None], wide[3 * j : 3 * j + 3])[0]
-        residues.append(_mod(triple, p))
-    stacked = jnp.stack(residues)
+    triples = wide.astype(jnp.float64).reshape(len(plan.pairs), 3, *wide.shape[1:])
+    weighted = [_column(tables.combine[:, i], small.ndim) * triples[:, i] for i in range(3)]
+    combined = _mod(weighted[0] + weighted[1] + weighted[2], _column([p for p, _ in plan.pairs], small.ndim))
+    stacked = jnp.concatenate([small.astype(jnp.float64), combined])
     q = jnp.round(_weighted_sums(tables.quotients[None], stacked)[0])
     orders = _weighted_sums(tables.slices, stacked) - _weighted_sums(tables.product[:, None], q[None])
     # C' 2^-w: near the middle of the range of float64, so that no slice leaves it

@@ -15,12 +15,12 @@ from typing import Any
 import jax
 import numpy as np
 
-from jaxmd import _matmul
+from jaxmd import _engines
 from jaxmd._arith import add, div, mul, sqrt, two_prod, two_sum
 from jaxmd._array import MultiDouble, matmul
 
 LIMBS = (2, 4)
-ENGINES = tuple(engine for engine in _matmul.ENGINES if engine != "auto")
+ENGINES = tuple(engine for engine in _engines.ENGINES if engine != "auto")
 _COUNT = 48  # numbers an operation
 _M, _K, _N = 3, 24, 4  # shape of the product
 

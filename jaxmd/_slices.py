@@ -52,6 +52,39 @@ class Slices:
     width: int = dataclasses.field(metadata={"static": True})
 
 
+@dataclasses.dataclass(frozen=True)
+class SlicePlan:
+    """Slices of one product: width bits each, count of them, and the guard bits that the contract leaves."""
+
+    width: int
+    count: int
+    guard: int
+
+
+def slice_width(k: int, count: int) -> int:
+    """Largest width with k count 2^(2 (width - 1)) <= 2^53: every order is then one exact sum of float64."""
+    return ((2**53 // max(1, k * count)).bit_length() - 1) // 2 + 1
+
+
+@functools.cache
+def plan(limbs: int, k: int, guard: int) -> SlicePlan:
+    """The fewest slices whose error is inside the contract for entries with ESC <= guard.
+
+    Rounding to the grid costs 3 k 2^(-width count), the orders g >= count that the triangle drops
+    (count - 1) k 2^(-width count) (1 + 2^-width ...), both times 2^(e_i + f_j) <= 2^(ESC + 2) (|A||B|)_ij.  So
+    (count + 3) 2^(ESC + 2 - width count) <= 2^(-53 limbs) is enough; the final rounding pays for u^L |C|.
+    """
+    count = 1
+    while True:
+        width = slice_width(k, count)
+        if width < 2:
+            raise ValueError(f"jaxmd.matmul: k = {k} is too long for exact sums of {limbs}-limb slices in float64.")
+        spare = width * count - 53 * limbs - 2 - (count + 2).bit_length()
+        if spare >= guard:
+            return SlicePlan(width, count, spare)
+        count += 1
+
+
 def power_of_two(exponent: jax.Array) -> jax.Array:
     """2^exponent for -1022 <= exponent <= 1023, from bits: exp2 and ldexp are not exact under XLA."""
     return lax.bitcast_convert_type((exponent.astype(jnp.int64) + 1023) << 52, jnp.float64)
@@ -93,6 +126,18 @@ def _integer(limb: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
     magnitude = jnp.where(biased == 0, fraction, fraction | (1 << 52))
     magnitude = jnp.where(biased == 0x7FF, 0, magnitude)
     return magnitude, jnp.maximum(biased, 1) - 1075, bits < 0
+
+
+def lowest_bit(limbs: Limbs) -> jax.Array:
+    """Largest q with every limb a multiple of 2^q, int32, entry by entry; -ZERO_EXPONENT where x is 0, inf or nan."""
+    least: jax.Array | None = None
+    for limb in limbs:
+        magnitude, q, _ = _integer(limb)
+        trailing = 63 - lax.clz(magnitude & -magnitude)
+        q = jnp.where(magnitude == 0, -ZERO_EXPONENT, q + trailing)
+        least = q if least is None else jnp.minimum(least, q)
+    assert least is not None
+    return least.astype(jnp.int32)
 
 
 def _window(magnitude: jax.Array, start: jax.Array, width: int) -> jax.Array:

@@ -9,7 +9,7 @@ import numpy as np
 import oracles
 import pytest
 
-from jaxmd import _ffi, _matmul, _product
+from jaxmd import _engines, _ffi, _matmul, _product, _slices
 from jaxmd._matmul import matmul_limbs
 
 ENGINES = ["fp64", "direct"]
@@ -109,21 +109,21 @@ def test_products_run_are_those_of_one_level(monkeypatch, spread, level, batch):
     a, b = (inputs.full(rng, (*batch, *s), 2, spread) for s in ((40, k), (k, 40)))
     f = functools.partial(matmul_limbs, limbs=2, engine="fp64")
     jax.block_until_ready(jax.jit(jax.vmap(f) if batch else f)(a, b))
-    count = _matmul.plan(2, k, _matmul.GUARD_LEVELS[level]).count
+    count = _slices.plan(2, k, _engines.GUARD_LEVELS[level]).count
     assert sum(ran) == count * (count + 1) // 2
 
 
 def test_levels_rise_with_the_spread():
     """ESC of the data decides: ordinary data stay at the base level, wide data leave it, both inside the contract."""
     rng = inputs.generator("levels")
-    plans = [_matmul.plan(2, 64, guard) for guard in _matmul.GUARD_LEVELS]
+    plans = [_slices.plan(2, 64, guard) for guard in _engines.GUARD_LEVELS]
     found = []
     for spread in (0.0, 4.0, 12.0):
         a, b = inputs.full(rng, (64, 64), 2, spread), inputs.full(rng, (64, 64), 2, spread)
         exponents = [np.frexp(x[0])[1].astype(int) for x in (a, b)]
         span = (exponents[0][:, :, None] + exponents[1][None]).max(axis=1)
         needed = exponents[0].max(1)[:, None] + exponents[1].max(0)[None] - span
-        found.append(int(_matmul._level(jnp.asarray(needed, jnp.int32), plans)))
+        found.append(int(_engines.lowest_level([jnp.asarray(needed > p.guard) for p in plans])))
     assert found[0] == 0 and found == sorted(found) and found[-1] == 2
 
 
@@ -131,14 +131,14 @@ def test_plan_obligations():
     """Digits sum exactly, and the guard is what the slices leave: checked in integers for every L and many k."""
     for limbs in range(1, 17):
         for k in (1, 2, 3, 17, 64, 1000, 4096, 2**17, 2**20 + 1):
-            for guard in (0, *_matmul.GUARD_LEVELS):
-                p = _matmul.plan(limbs, k, guard)
+            for guard in (0, *_engines.GUARD_LEVELS):
+                p = _slices.plan(limbs, k, guard)
                 assert p.guard >= guard
                 assert k * p.count * 4 ** (p.width - 1) <= 2**53
                 # (count + 3) 2^(guard + 2 - width count) <= 2^(-53 limbs)
                 assert (p.count + 3) * 2 ** (p.guard + 2 + 53 * limbs) <= 2 ** (p.width * p.count)
     # 21, 78, 276, 1176 products at k = 4096
-    assert [_matmul.plan(limbs, 4096, 4).count for limbs in (2, 4, 8, 16)] == [6, 12, 23, 48]
+    assert [_slices.plan(limbs, 4096, 4).count for limbs in (2, 4, 8, 16)] == [6, 12, 23, 48]
 
 
 # --- derivatives -----------------------------------------------------------------------------------------------------

@@ -25,7 +25,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from jaxmd import _matmul
+from jaxmd import _engines, _slices
 
 HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parent))  # _support
@@ -156,4 +156,4 @@ def slice_products(limbs: int, k: int) -> int:
 
 def slice_count(limbs: int, k: int) -> int:
     """Slices S of engine "fp64" at its base level for a contraction of length k."""
-    return _matmul.plan(limbs, k, _matmul.GUARD_LEVELS[0]).count
+    return _slices.plan(limbs, k, _engines.GUARD_LEVELS[0]).count

@@ -1,0 +1,297 @@
+"""What a product computes: engines, guard levels, and the rule that picks among them.
+
+Contract (componentwise):  |C - A B| <= k u^L |A||B| + u^L |C|,  u = 2^-53, entry by entry.  Every engine computes most
+entries fast, knows for which ones its own bound does not reach that, and has exactly those summed in fixed point:
+
+    ESC_ij = e_i + f_j - max_l (exp a_il + exp b_lj)      exponents lost to the shared grid; one (max, +) product
+
+An entry is flagged when ESC exceeds the engine's guard bits, or when Inf or NaN touches it.  Engines "fp64" (slices)
+and "int8" (residues) have three guard levels; the level is one scalar for the whole call, chosen on the device inside
+the product's primitive, so that vmap never turns it into a select over levels.
+
+"int8" asks a cheaper question first. With 7-bit magnitudes M = floor(2^7 |a| / 2^e_i) floor(2^7 |b| / 2^f_j), one int8
+product, |A||B| >= 2^(e_i + f_j - 14) M; where that certifies every entry at the base level, nothing else is done.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Callable, Sequence
+from typing import Any, Literal
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+
+from . import _arith, _product, _residue_steps, _residues, _slices
+
+Engine = Literal["auto", "int8", "fp64", "direct"]
+Accuracy = Literal["componentwise", "normwise", "exact"]
+ENGINES = ("auto", "int8", "fp64", "direct")
+ACCURACIES = ("componentwise", "normwise", "exact")
+Limbs = tuple[jax.Array, ...]
+Level = tuple[int, Callable[..., Limbs]]  # its guard bits (or word length), and the product at that level
+
+GUARD_LEVELS = (4, 28, 60)
+"""Guard bits asked of the levels. Benign data need 2 to 3; each further slice costs count more products."""
+
+_EXACT_BITS = (8, 24, 40, 64)
+"""Bits beyond 53 L of the words of accuracy "exact"; random normal limbs need 15 to 30."""
+
+
+def direct_guard(limbs: int) -> int:
+    """ESC up to which the engine "direct" keeps its bound (ffi/direct.h); above four limbs any ESC (ffi/window.h)."""
+    return 1530 - 53 * limbs if limbs <= 4 else _NONFINITE16
+
+
+_SLICES_PAY = {"cpu": {1: 24, 2: 30, 3: 27, 4: 23, 5: 18}, "cuda": {1: 27, 2: 28, 3: 24, 4: 24, 5: 24}}
+"""log2(m k n) from which engine "fp64" is the faster one, by limbs (5: five and more); `examples/bench/engines.py`."""
+
+
+def choose(m: Any, n: Any, k: int, limbs: int, accuracy: Accuracy, platform: str) -> Engine:
+    """Rule of engine "auto": matrix units pay where both result dimensions feed one and the product is large."""
+    if accuracy == "normwise":
+        return "fp64"  # one engine for every shape and platform: the bits may depend on neither
+    fast: Engine = "int8" if accuracy == "exact" else "fp64"
+    if not all(isinstance(size, int) for size in (m, n)):
+        return fast  # symbolic dimensions are exported for the large case
+    large = m * n * k >= 2 ** _SLICES_PAY[platform][min(limbs, 5)]
+    return fast if large and min(m, n, k) >= 32 else "direct"
+
+
+# --- evaluation ------------------------------------------------------------------------------------------------------
+
+
+def evaluate(
+    *args: jax.Array, counts: tuple[int, ...], limbs: int, engine: Engine, accuracy: Accuracy, platform: str
+) -> list[jax.Array]:
+    """Limbs of A B (+ addend) from the flat limbs of A, B and, if there are three counts, the addend."""
+    split = counts[0] + counts[1]
+    a = _arith.renormalize(args[: counts[0]], counts[0])
+    b = _arith.renormalize(args[counts[0] : split], counts[1])
+    addend = args[split:]
+    if addend and accuracy == "exact":
+        a, b = _bordered(a, b, addend)
+        addend = ()
+    (m, k), n = a[0].shape[-2:], b[0].shape[-1]
+    inner = limbs + 1 if addend else limbs  # one limb more, so that the addend's sum is the only rounding
+    if engine == "auto":
+        engine = choose(m, n, k, limbs, accuracy, platform)
+    if k == 0:
+        c: Limbs = (jnp.zeros((*a[0].shape[:-1], n), jnp.float64),) * inner
+    elif accuracy == "exact":
+        c = _exact(a, b, limbs, engine)
+    elif accuracy == "normwise":
+        c = _normwise(a, b, limbs, inner, engine)
+    elif engine == "int8":
+        c = _certified(a, b, limbs, inner)
+    else:
+        c = _guarded(a, b, limbs, inner, engine)
+    return list(_arith.renormalize((*c, *addend), limbs) if addend else c)
+
+
+def _certified(a: Limbs, b: Limbs, limbs: int, inner: int) -> Limbs:
+    """Engine "int8" at its base level where 7-bit magnitudes prove that enough, else by the levels."""
+    plan = _residues.plan(a[0].shape[-1], 53 * limbs + 2)
+    row = _slices.shared_exponent(_slices.exponents(a), -1)
+    column = _slices.shared_exponent(_slices.exponents(b), -2)
+    least = least_magnitude(magnitudes(a, row, 0), magnitudes(b, column, 1))
+    return lax.cond(
+        least >= certificate(plan, limbs),
+        lambda a, b, row, column: in_residues(a, b, _no_shift(a), row, column, plan=plan, limbs=inner),
+        lambda a, b, row, column: _guarded(a, b, limbs, inner, "int8"),
+        *(a, b, row, column),
+    )
+
+
+def _guarded(a: Limbs, b: Limbs, limbs: int, inner: int, engine: Engine) -> Limbs:
+    """The componentwise contract for any finite operands: a level that serves most entries, exact sums for the rest."""
+    (ea, ea16), (eb, eb16) = _entry_exponents(a), _entry_exponents(b)
+    span = _product.exponent_span(ea16, eb16).astype(jnp.int32)
+    shift = _no_shift(a) if engine == "direct" else _balance(ea, eb)
+    row = _slices.shared_exponent(ea + shift[..., None, :], -1)
+    column = _slices.shared_exponent(eb - shift[..., :, None], -2)
+    lost = row[..., :, None] + column[..., None, :] - span
+    needed = jnp.where(span < -4000, 0, jnp.where(span > 4000, 2 * _NONFINITE16, lost))
+    if engine == "direct":
+        guard: Any = -1 if inner > 4 and _is_small(needed.shape) else direct_guard(inner)
+        c = _product.direct_matmul(a, b, row, column, inner)
+    else:
+        levels = _levels(engine, a[0].shape[-1], limbs, inner)
+        level = lowest_level([needed > g for g, _ in levels])
+        c = lax.switch(level, [f for _, f in levels], a, b, shift, row, column)
+        guard = jnp.asarray([g for g, _ in levels], jnp.int32)[level]
+    return _product.exact_entries(a, b, (needed > guard).astype(jnp.int8), c)
+
+
+def _levels(engine: Engine, k: int, limbs: int, inner: int) -> list[Level]:
+    """(guard bits, product) of each level, the lowest first."""
+    if engine == "fp64":
+        slices = sorted({_slices.plan(limbs, k, guard) for guard in GUARD_LEVELS}, key=lambda p: p.count)
+        return [(p.guard, functools.partial(_sliced, plan=p, limbs=inner)) for p in slices]
+    words = (53 * limbs + 2, *(53 * limbs + 3 + guard for guard in GUARD_LEVELS[1:]))
+    plans = [_residues.plan(k, bits) for bits in words]
+    return [(p.guard(limbs), functools.partial(in_residues, plan=p, limbs=inner)) for p in plans]
+
+
+def _normwise(a: Limbs, b: Limbs, limbs: int, inner: int, engine: Engine) -> Limbs:
+    """One level, whatever the data; Inf and NaN by the exact sum, which knows their rules."""
+    k = a[0].shape[-1]
+    row = _slices.shared_exponent(_slices.exponents(a), -1)
+    column = _slices.shared_exponent(_slices.exponents(b), -2)
+    if engine == "fp64":
+        c = _sliced(a, b, _no_shift(a), row, column, plan=_slices.plan(limbs, k, 0), limbs=inner)
+    else:
+        plan = _residues.plan(k, 53 * limbs + 2)
+        c = in_residues(a, b, _no_shift(a), row, column, plan=plan, limbs=inner)
+    return _product.exact_entries(a, b, _touched(a, b).astype(jnp.int8), c)
+
+
+def _sliced(
+    a: Limbs, b: Limbs, shift: jax.Array, row: jax.Array, column: jax.Array, *, plan: _slices.SlicePlan, limbs: int
+) -> Limbs:
+    """One level of engine "fp64": slice, multiply the triangle, collect."""
+    scale_a = row[..., :, None] - shift[..., None, :]
+    scale_b = column[..., None, :] + shift[..., :, None]
+    digits_a = _slices.balanced_digits(a, scale_a, plan.width, plan.count)
+    digits_b = _slices.balanced_digits(b, scale_b, plan.width, plan.count)
+    orders = _product.sliced_matmul(digits_a, digits_b)
+    return _slices.collect(orders, row + 1, column + 1, plan.width, limbs)
+
+
+def in_residues(
+    a: Limbs,
+    b: Limbs,
+    shift: jax.Array,
+    row: jax.Array,
+    column: jax.Array,
+    *,
+    plan: _residues.Plan,
+    limbs: int,
+    exact: bool = False,
+) -> Limbs:
+    """One level of engine "int8": encode, multiply channel by channel, decode."""
+    left = _residue_steps.encode(a, row, -shift, plan, 0)
+    right = _residue_steps.encode(b, column, shift, plan, 1)
+    return _residue_steps.decode(*_residue_steps.product(left, right, plan), row, column, plan, limbs, exact)
+
+
+# --- accuracy "exact" ------------------------------------------------------------------------------------------------
+
+
+def _exact(a: Limbs, b: Limbs, limbs: int, engine: Engine) -> Limbs:
+    """Every entry rounded once. Residues hold a row or column whose bits fit a word; the rest is summed one by one."""
+    shape = (*a[0].shape[:-1], b[0].shape[-1])
+    if engine != "int8":
+        zeros = (jnp.zeros(shape, jnp.float64),) * limbs
+        return _product.exact_entries(a, b, jnp.ones(shape, jnp.int8), zeros)
+    (row, low_row), (column, low_column) = _extent(a, -1), _extent(b, -2)
+    words = sorted({53 * limbs + extra for extra in _EXACT_BITS})
+    plans = [_residues.plan(a[0].shape[-1], bits) for bits in words]
+    rows, columns = row - low_row, column - low_column  # bits that a word must have
+    wide = [(rows > p.bits)[..., :, None] | (columns > p.bits)[..., None, :] for p in plans]
+    level = lowest_level(wide)
+    branches = [functools.partial(in_residues, plan=p, limbs=limbs, exact=True) for p in plans]
+    c = lax.switch(level, branches, a, b, _no_shift(a), row, column)
+    # sums below the last bit of a subnormal number, unless even the last limb is a normal number
+    fine = (low_row[..., :, None] + low_column[..., None, :] < -1074) & ~(jnp.abs(c[-1]) >= 2.0**-1022)
+    flags = lax.select_n(level, *wide) | fine | _touched(a, b)
+    return _product.exact_entries(a, b, flags.astype(jnp.int8), c)
+
+
+def _extent(x: Limbs, axis: int) -> tuple[jax.Array, jax.Array]:
+    """int32 (e, q) along an axis: every |x| < 2^e, and every x is a multiple of 2^q; (0, 0) where all are zero."""
+    e = _slices.shared_exponent(_slices.exponents(x), axis)
+    q = jnp.min(_slices.lowest_bit(x), axis=axis, initial=-_slices.ZERO_EXPONENT)
+    return e, jnp.where(q == -_slices.ZERO_EXPONENT, 0, q)
+
+
+def _bordered(a: Limbs, b: Limbs, addend: Limbs) -> tuple[Limbs, Limbs]:
+    """[A D] and [B; I]: a sum to be rounded once is one longer product."""
+    count = max(len(a), len(addend))
+    zero, n = jnp.zeros_like(addend[0]), b[0].shape[-1]
+    a = (*a, *(jnp.zeros_like(a[0]),) * (count - len(a)))
+    addend = (*_arith.renormalize(addend, len(addend)), *(zero,) * (count - len(addend)))
+    left = tuple(jnp.concatenate(pair, axis=-1) for pair in zip(a, addend, strict=True))
+    unit = jnp.broadcast_to(jnp.eye(n, dtype=jnp.float64), (*b[0].shape[:-2], n, n))
+    right = tuple(jnp.concatenate([x, unit if i == 0 else 0 * unit], axis=-2) for i, x in enumerate(b))
+    return left, right
+
+
+# --- grids, certificates, levels -------------------------------------------------------------------------------------
+
+_ZERO16, _NONFINITE16 = -8192, 16000
+"""int16 stand-ins: with any exponent in [-1074, 1024] a zero stays below -4000 and a nonfinite above 4000."""
+
+
+def _entry_exponents(x: Limbs) -> tuple[jax.Array, jax.Array]:
+    """(int32 exponents, int16 for the span product) of normalized limbs."""
+    e = _slices.exponents(x)
+    finite = jnp.isfinite(x[0])
+    e16 = jnp.where(e == _slices.ZERO_EXPONENT, jnp.where(finite, _ZERO16, _NONFINITE16), e)
+    return e, e16.astype(jnp.int16)
+
+
+def _balance(ea: jax.Array, eb: jax.Array) -> jax.Array:
+    """Exponents d_l, int32 [..., k]: columns of A times 2^d_l and rows of B times 2^-d_l have equal maxima."""
+    column = jnp.max(ea, axis=-2, initial=2 * _slices.ZERO_EXPONENT)
+    row = jnp.max(eb, axis=-1, initial=2 * _slices.ZERO_EXPONENT)
+    present = jnp.minimum(column, row) > _slices.ZERO_EXPONENT
+    return jnp.where(present, lax.div(row - column, jnp.int32(2)), jnp.int32(0))
+
+
+def _no_shift(a: Limbs) -> jax.Array:
+    return jnp.zeros((*a[0].shape[:-2], a[0].shape[-1]), jnp.int32)
+
+
+MAGNITUDE_BITS = 7
+
+
+def magnitudes(x: Limbs, exponent: jax.Array, side: int) -> jax.Array:
+    """int8 floor(2^7 |x| / 2^exponent), at most 127, in x's shape; 0 in rows (columns, side 1) with Inf or NaN.
+
+    Of the leading limb alone; |x| < 2^exponent makes 127 a lower bound where that limb is 2^exponent. Also 0 where
+    2^exponent is next to the end of the range: less is then certified.
+    """
+    axis = -1 - side
+    factor = _slices.power_of_two(jnp.clip(MAGNITUDE_BITS - exponent, -1022, 1023))
+    finite = jnp.all(jnp.isfinite(x[0]), axis=axis) & (exponent > MAGNITUDE_BITS - 1022)
+    scaled = jnp.floor(jnp.abs(x[0]) * jnp.expand_dims(factor, axis))
+    return jnp.where(jnp.expand_dims(finite, axis), jnp.minimum(scaled, 127.0), 0.0).astype(jnp.int8)
+
+
+def least_magnitude(a: jax.Array, b: jax.Array) -> jax.Array:
+    """The least entry of the int8 product of magnitudes, int32; over the first MAX_K of a longer k."""
+    a, b = a[..., : _residues.MAX_K], b[..., : _residues.MAX_K, :]
+    batch = tuple(range(a.ndim - 2))
+    dims = (((a.ndim - 1,), (a.ndim - 2,)), (batch, batch))
+    return jnp.min(lax.dot_general(a, b, dims, preferred_element_type=jnp.int32), initial=2**31 - 1)
+
+
+def certificate(plan: _residues.Plan, limbs: int) -> int:
+    """The least M that proves the contract: 2^-w (3/2 k + 9/16 2^-w k + 1/16) <= k 2^(-53 limbs - 14) M."""
+    spare = plan.bits - 53 * limbs
+    return -(-157 * 2 ** (2 * MAGNITUDE_BITS) // (100 * 2**spare))
+
+
+def lowest_level(flagged: Sequence[jax.Array]) -> jax.Array:
+    """Lowest level that leaves at most 1 entry in 256 (or 16 in all) to the exact sum; else the highest."""
+    level = jnp.int32(len(flagged) - 1)
+    for i, flags in reversed(list(enumerate(flagged[:-1]))):
+        total = jnp.sum(jnp.ones_like(flags), dtype=jnp.int64)
+        few = jnp.sum(flags, dtype=jnp.int64) <= jnp.maximum(jnp.int64(16), total // 256)
+        level = jnp.where(few, jnp.int32(i), level)
+    return level
+
+
+def _is_small(shape: tuple[Any, ...]) -> bool:
+    """Sixteen results or fewer: in more than four limbs the exact sum costs no more than a rounded one."""
+    return all(isinstance(size, int) for size in shape) and math.prod(shape) <= 16
+
+
+def _touched(a: Limbs, b: Limbs) -> jax.Array:
+    """bool [..., m, n]: entries whose row of A or column of B holds Inf or NaN."""
+    rows = ~jnp.all(jnp.isfinite(a[0]), axis=-1)
+    columns = ~jnp.all(jnp.isfinite(b[0]), axis=-2)
+    return rows[..., :, None] | columns[..., None, :]

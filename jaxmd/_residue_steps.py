@@ -1,0 +1,268 @@
+"""The three steps of a product in residues, each a primitive:
+
+    encode    limbs [..., r, k] or [..., k, r], grid -> int8 [G, ..., r, k']         residues mod every modulus
+    product   int8 [G, ..., m, k'], int8 [G, ..., n, k'] -> int8, int16 [.., m, n]   sum_l a_il b_jl mod p, channel wise
+    decode    residues, grid -> limbs [..., m, n]                                    Chinese remainders, one rounding
+
+G channels (`_residues`); k' is k rounded up to a multiple of 16 with zeros, and both operands hold it last, as tensor
+cores want them. Every step is exact or canonically rounded, so all lowerings give the same bits. The default lowerings
+are plain JAX; compiled handlers replace them where they win.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+from jax.interpreters import batching, mlir
+
+from . import _ffi, _residues
+from ._primitive import Primitive
+from ._residues import Plan
+
+K_MULTIPLE = 16  # of the padded length k': a row of int8 then starts on 16 bytes
+
+Limbs = tuple[jax.Array, ...]
+
+
+def _primitive(
+    name: str,
+    shape_rule: Callable[..., list[Any]],
+    function: Callable[..., Sequence[jax.Array]],
+    handler: Callable[..., Sequence[jax.Array]],
+    batch: Callable[..., Any],
+) -> Primitive:
+    """A primitive of many results: `function` lowers it everywhere, but `handler` on the CPU where it wins."""
+    primitive = Primitive(name)
+    primitive.multiple_results = True
+    primitive.def_abstract_eval(shape_rule)
+    primitive.def_impl(lambda *args, **params: jax.jit(lambda *x: primitive.bind(*x, **params))(*args))
+    everywhere = mlir.lower_fun(function, multiple_results=True)
+    compiled = mlir.lower_fun(handler, multiple_results=True)
+
+    def on_cpu(ctx: Any, *args: Any, **params: Any) -> Any:
+        return (compiled if _takes_handler(name) else everywhere)(ctx, *args, **params)
+
+    mlir.register_lowering(primitive, everywhere)
+    mlir.register_lowering(primitive, on_cpu, platform="cpu")
+    batching.primitive_batchers[primitive] = batch
+    return primitive
+
+
+def _takes_handler(name: str) -> bool:
+    """XLA's own int8 product is the faster one where the processor multiplies int8 matrices."""
+    by_xla = name == "jaxmd_residue_matmul" and _ffi.cpu_features().get("amx_int8", False)
+    return name in _ffi.register()["cpu"] and not by_xla
+
+
+def _shapes(shape: Sequence[Any], *types: Any) -> list[jax.ShapeDtypeStruct]:
+    return [jax.ShapeDtypeStruct((int(count), *shape), dtype) for count, dtype in types]
+
+
+def _to_front(args: Sequence[jax.Array], dims: Sequence[int | None]) -> list[jax.Array]:
+    """Every operand with the batch axis first, repeated where it has none."""
+    size = next(x.shape[d] for x, d in zip(args, dims, strict=True) if d is not None)
+    return [
+        jnp.broadcast_to(x, (size, *x.shape)) if d is None else jnp.moveaxis(x, d, 0)
+        for x, d in zip(args, dims, strict=True)
+    ]
+
+
+# --- encode ----------------------------------------------------------------------------------------------------------
+
+
+def encode(limbs: Limbs, exponent: jax.Array, shift: jax.Array, plan: Plan, side: int) -> jax.Array:
+    """Residues of round(x 2^(w - exponent - shift)) for normalized x.
+
+    Args:
+        limbs: float64 [..., r, k] for side 0 (the left operand), [..., k, r] for side 1.
+        exponent, shift: int32 [..., r] and [..., k] with |x| < 2^(exponent + shift).
+
+    Returns: int8 [G, ..., r, k'].
+    """
+    return encode_p.bind(*_ffi.unify((*limbs, exponent, shift)), plan=plan, side=side)[0]
+
+
+def _encode_shape_rule(*avals: Any, plan: Plan, side: int) -> list[Any]:
+    *batch, r, k = avals[0].shape if side == 0 else _swapped(avals[0].shape)
+    return [avals[0].update(shape=(plan.channels, *batch, r, _padded(k)), dtype=jnp.int8, weak_type=False)]
+
+
+def _swapped(shape: Sequence[Any]) -> tuple[Any, ...]:
+    return (*shape[:-2], shape[-1], shape[-2])
+
+
+def _padded(k: int) -> int:
+    return -(-k // K_MULTIPLE) * K_MULTIPLE
+
+
+def _encode_in_jax(*args: jax.Array, plan: Plan, side: int) -> list[jax.Array]:
+    *limbs, exponent, shift = args
+    if side == 1:
+        limbs = [jnp.swapaxes(x, -1, -2) for x in limbs]
+    residues = _residues.encode(limbs, exponent[..., :, None] + shift[..., None, :], plan)
+    k = limbs[0].shape[-1]
+    return [jnp.pad(residues, [(0, 0)] * (residues.ndim - 1) + [(0, _padded(k) - k)])]
+
+
+def _encode_handler(*args: jax.Array, plan: Plan, side: int) -> list[jax.Array]:
+    tables = _residues.encoding(plan)
+    *batch, r, k = args[0].shape if side == 0 else _swapped(args[0].shape)
+    out = _shapes((*batch, r, _padded(k)), (plan.channels, jnp.int8))
+    moduli = np.array(plan.moduli, np.int32)
+    constants = map(jnp.asarray, (tables.weights, moduli, tables.lattice))
+    return _ffi.call("jaxmd_residue_encode", out, *args, *constants, bits=plan.bits, side=side)
+
+
+def _encode_batch(args: Sequence[Any], dims: Sequence[int | None], **params: Any) -> tuple[list[jax.Array], list[int]]:
+    return encode_p.bind(*_to_front(args, dims), **params), [1]
+
+
+encode_p = _primitive(
+    "jaxmd_residue_encode",
+    _encode_shape_rule,
+    _encode_in_jax,
+    _encode_handler,
+    _encode_batch,
+)
+
+# --- product ---------------------------------------------------------------------------------------------------------
+
+
+def product(a: jax.Array, b: jax.Array, plan: Plan) -> tuple[jax.Array, jax.Array]:
+    """Channel by channel, sum over l of a_il b_jl mod p, centred.
+
+    Args: int8 [G, ..., m, k'] and [G, ..., n, k'].
+
+    Returns: (int8 [n_1, ..., m, n], int16 [3 n_2, ..., m, n]), the one-digit channels and the rest.
+    """
+    return tuple(product_p.bind(*_ffi.unify((a, b)), plan=plan))
+
+
+def _product_shape_rule(a: Any, b: Any, *, plan: Plan) -> list[Any]:
+    assert a.shape[0] == b.shape[0] == plan.channels and a.shape[1:-2] == b.shape[1:-2] and a.shape[-1] == b.shape[-1]
+    shape = (*a.shape[1:-1], b.shape[-2])
+    ones = len(plan.small)
+    return [
+        a.update(shape=(ones, *shape), dtype=jnp.int8, weak_type=False),
+        a.update(shape=(plan.channels - ones, *shape), dtype=jnp.int16, weak_type=False),
+    ]
+
+
+def channel_moduli(plan: Plan) -> np.ndarray:
+    """int32 [G], the modulus of each channel."""
+    return np.array([*plan.small, *(p for p, _ in plan.pairs for _ in range(3))], np.int32)
+
+
+def dot(a: jax.Array, b: jax.Array) -> jax.Array:
+    """int8 [..., m, k], [..., n, k] -> int32 [..., m, n]: XLA's product of operands that hold k last; k <= MAX_K."""
+    batch = tuple(range(a.ndim - 2))
+    contract = ((a.ndim - 1,), (a.ndim - 1,))
+    return lax.dot_general(a, b, (contract, (batch, batch)), preferred_element_type=jnp.int32)
+
+
+def _product_in_jax(a: jax.Array, b: jax.Array, *, plan: Plan) -> list[jax.Array]:
+    k, step = a.shape[-1], _residues.MAX_K // K_MULTIPLE * K_MULTIPLE
+
+    def channel(operands: tuple[jax.Array, jax.Array, jax.Array]) -> jax.Array:
+        x, y, p = operands
+        blocks = [_centred(dot(x[..., l : l + step], y[..., l : l + step]), p) for l in range(0, max(k, 1), step)]
+        return blocks[0] if len(blocks) == 1 else _centred(sum(blocks[1:], blocks[0]), p)
+
+    def channels(first: int, last: int, dtype: Any) -> jax.Array:
+        moduli = jnp.asarray(channel_moduli(plan)[first:last])
+        if first == last:
+            return jnp.zeros((0, *a.shape[1:-1], b.shape[-2]), dtype)
+        return lax.map(lambda x: channel(x).astype(dtype), (a[first:last], b[first:last], moduli))
+
+    ones = len(plan.small)
+    return [channels(0, ones, jnp.int8), channels(ones, plan.channels, jnp.int16)]
+
+
+def _centred(x: jax.Array, p: jax.Array) -> jax.Array:
+    """int32 x mod p in [-p/2, p/2)."""
+    r = lax.rem(x, jnp.broadcast_to(p, x.shape))
+    r = jnp.where(2 * r >= p, r - p, r)
+    return jnp.where(2 * r < -p, r + p, r)
+
+
+def _product_handler(a: jax.Array, b: jax.Array, *, plan: Plan) -> list[jax.Array]:
+    ones = len(plan.small)
+    out = _shapes((*a.shape[1:-1], b.shape[-2]), (ones, jnp.int8), (plan.channels - ones, jnp.int16))
+    return _ffi.call("jaxmd_residue_matmul", out, a, b, jnp.asarray(channel_moduli(plan)), small=ones)
+
+
+def _product_batch(args: Sequence[Any], dims: Sequence[int | None], *, plan: Plan) -> tuple[list[jax.Array], list[int]]:
+    """An unbatched operand is shared: the batch axis of the other folds into its rows."""
+    (a, b), (da, db) = args, dims
+    if da is not None and db is not None:
+        return product_p.bind(jnp.moveaxis(a, da, 1), jnp.moveaxis(b, db, 1), plan=plan), [1, 1]
+    shared, folded, dim = (b, a, da) if db is None else (a, b, db)
+    assert dim is not None
+    folded = jnp.moveaxis(folded, dim, -3)
+    *lead, size, rows, k = folded.shape
+    folded = folded.reshape(*lead, size * rows, k)
+    if db is None:
+        out = product_p.bind(folded, shared, plan=plan)
+        out = [x.reshape(*x.shape[:-2], size, rows, x.shape[-1]) for x in out]
+        return out, [len(lead)] * 2
+    out = product_p.bind(shared, folded, plan=plan)
+    return [x.reshape(*x.shape[:-1], size, rows) for x in out], [len(lead) + 1] * 2
+
+
+product_p = _primitive(
+    "jaxmd_residue_matmul",
+    _product_shape_rule,
+    _product_in_jax,
+    _product_handler,
+    _product_batch,
+)
+
+# --- decode ----------------------------------------------------------------------------------------------------------
+
+
+def decode(
+    small: jax.Array, wide: jax.Array, row: jax.Array, column: jax.Array, plan: Plan, limbs: int, exact: bool = False
+) -> Limbs:
+    """The integers behind the residues times 2^(row_i + column_j - 2w), rounded; see `_residues.decode`."""
+    operands = _ffi.unify((small, wide, row, column))
+    return tuple(decode_p.bind(*operands, plan=plan, limbs=limbs, exact=exact))
+
+
+def _decode_shape_rule(small: Any, wide: Any, row: Any, column: Any, *, plan: Plan, limbs: int, exact: bool) -> Any:
+    assert small.shape[0] == len(plan.small) and wide.shape[0] == 3 * len(plan.pairs)
+    return [small.update(shape=small.shape[1:], dtype=jnp.float64, weak_type=False)] * limbs
+
+
+def _decode_in_jax(
+    small: jax.Array, wide: jax.Array, row: jax.Array, column: jax.Array, *, plan: Plan, limbs: int, exact: bool
+) -> Limbs:
+    return _residues.decode(small, wide, row, column, plan, limbs, exact)
+
+
+def _decode_handler(*args: jax.Array, plan: Plan, limbs: int, exact: bool) -> Sequence[jax.Array]:
+    tables = _residues.decoding(plan, exact)
+    moduli = np.array(plan.moduli, np.int32)
+    constants = (moduli, tables.quotients, tables.slices, tables.product, tables.combine)
+    out = [jax.ShapeDtypeStruct(args[0].shape[1:], jnp.float64)] * limbs
+    inputs = (*args, *map(jnp.asarray, constants))
+    return _ffi.call("jaxmd_residue_decode", out, *inputs, beta=tables.beta, low=tables.low, bits=plan.bits)
+
+
+def _decode_batch(args: Sequence[Any], dims: Sequence[int | None], **params: Any) -> tuple[list[jax.Array], list[int]]:
+    small, wide, row, column = _to_front(args, dims)
+    out = decode_p.bind(jnp.moveaxis(small, 0, 1), jnp.moveaxis(wide, 0, 1), row, column, **params)
+    return out, [0] * len(out)
+
+
+decode_p = _primitive(
+    "jaxmd_residue_decode",
+    _decode_shape_rule,
+    _decode_in_jax,
+    _decode_handler,
+    _decode_batch,
+)
