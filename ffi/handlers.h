@@ -13,6 +13,7 @@
   X(two_prod)                 \
   X(exact_matmul)             \
   X(exponent_span)            \
+  X(residue_matmul)           \
   X(direct_matmul)
 
 #define JAXMD_CUDA_HANDLERS(X) \
