@@ -24,7 +24,7 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from . import _arith, _product, _residue_steps, _residues, _slices
+from . import _arith, _product, _residue_product, _residues, _slices
 
 Engine = Literal["auto", "int8", "fp64", "direct"]
 Accuracy = Literal["componentwise", "normwise", "exact"]
@@ -99,7 +99,7 @@ def _certified(a: Limbs, b: Limbs, limbs: int, inner: int) -> Limbs:
     least = least_magnitude(magnitudes(a, row, 0), magnitudes(b, column, 1))
     return lax.cond(
         least >= certificate(plan, limbs),
-        lambda a, b, row, column: in_residues(a, b, _no_shift(a), row, column, plan=plan, limbs=inner),
+        lambda a, b, row, column: _residue_product.matmul(a, b, _no_shift(a), row, column, plan=plan, limbs=inner),
         lambda a, b, row, column: _guarded(a, b, limbs, inner, "int8"),
         *(a, b, row, column),
     )
@@ -132,7 +132,7 @@ def _levels(engine: Engine, k: int, limbs: int, inner: int) -> list[Level]:
         return [(p.guard, functools.partial(_sliced, plan=p, limbs=inner)) for p in slices]
     words = (53 * limbs + 2, *(53 * limbs + 3 + guard for guard in GUARD_LEVELS[1:]))
     plans = [_residues.plan(k, bits) for bits in words]
-    return [(p.guard(limbs), functools.partial(in_residues, plan=p, limbs=inner)) for p in plans]
+    return [(p.guard(limbs), functools.partial(_residue_product.matmul, plan=p, limbs=inner)) for p in plans]
 
 
 def _normwise(a: Limbs, b: Limbs, limbs: int, inner: int, engine: Engine) -> Limbs:
@@ -144,7 +144,7 @@ def _normwise(a: Limbs, b: Limbs, limbs: int, inner: int, engine: Engine) -> Lim
         c = _sliced(a, b, _no_shift(a), row, column, plan=_slices.plan(limbs, k, 0), limbs=inner)
     else:
         plan = _residues.plan(k, 53 * limbs + 2)
-        c = in_residues(a, b, _no_shift(a), row, column, plan=plan, limbs=inner)
+        c = _residue_product.matmul(a, b, _no_shift(a), row, column, plan=plan, limbs=inner)
     return _product.exact_entries(a, b, _touched(a, b).astype(jnp.int8), c)
 
 
@@ -158,23 +158,6 @@ def _sliced(
     digits_b = _slices.balanced_digits(b, scale_b, plan.width, plan.count)
     orders = _product.sliced_matmul(digits_a, digits_b)
     return _slices.collect(orders, row + 1, column + 1, plan.width, limbs)
-
-
-def in_residues(
-    a: Limbs,
-    b: Limbs,
-    shift: jax.Array,
-    row: jax.Array,
-    column: jax.Array,
-    *,
-    plan: _residues.Plan,
-    limbs: int,
-    exact: bool = False,
-) -> Limbs:
-    """One level of engine "int8": encode, multiply channel by channel, decode."""
-    left = _residue_steps.encode(a, row, -shift, plan, 0)
-    right = _residue_steps.encode(b, column, shift, plan, 1)
-    return _residue_steps.decode(*_residue_steps.product(left, right, plan), row, column, plan, limbs, exact)
 
 
 # --- accuracy "exact" ------------------------------------------------------------------------------------------------
@@ -192,7 +175,7 @@ def _exact(a: Limbs, b: Limbs, limbs: int, engine: Engine) -> Limbs:
     rows, columns = row - low_row, column - low_column  # bits that a word must have
     wide = [(rows > p.bits)[..., :, None] | (columns > p.bits)[..., None, :] for p in plans]
     level = lowest_level(wide)
-    branches = [functools.partial(in_residues, plan=p, limbs=limbs, exact=True) for p in plans]
+    branches = [functools.partial(_residue_product.matmul, plan=p, limbs=limbs, exact=True) for p in plans]
     c = lax.switch(level, branches, a, b, _no_shift(a), row, column)
     # sums below the last bit of a subnormal number, unless even the last limb is a normal number
     fine = (low_row[..., :, None] + low_column[..., None, :] < -1074) & ~(jnp.abs(c[-1]) >= 2.0**-1022)

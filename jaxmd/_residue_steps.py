@@ -190,6 +190,16 @@ def _centred(x: jax.Array, p: jax.Array) -> jax.Array:
     return jnp.where(2 * r < -p, r + p, r)
 
 
+def add(x: tuple[jax.Array, jax.Array], y: tuple[jax.Array, jax.Array], plan: Plan) -> tuple[jax.Array, jax.Array]:
+    """Residues of the sum of two products, in the form of `product`."""
+    moduli, ones = channel_moduli(plan), len(plan.small)
+    parts = []
+    for u, v, p in zip(x, y, (moduli[:ones], moduli[ones:]), strict=True):
+        total = u.astype(jnp.int32) + v.astype(jnp.int32)
+        parts.append(_centred(total, jnp.asarray(p).reshape(-1, *(1,) * (u.ndim - 1))).astype(u.dtype))
+    return parts[0], parts[1]
+
+
 def _product_handler(a: jax.Array, b: jax.Array, *, plan: Plan) -> list[jax.Array]:
     ones = len(plan.small)
     out = _shapes((*a.shape[1:-1], b.shape[-2]), (ones, jnp.int8), (plan.channels - ones, jnp.int16))

@@ -25,9 +25,12 @@ exact slices and the extension to many limbs are this project's.
 
 from __future__ import annotations
 
+import bisect
 import dataclasses
 import functools
+import itertools
 import math
+import operator
 from collections.abc import Sequence
 
 import jax
@@ -100,7 +103,9 @@ class Plan:
         moduli = self.moduli
         assert all(math.gcd(p, q) == 1 for i, p in enumerate(moduli) for q in moduli[:i])
         assert all(p <= 256 for p in self.small) and all(2**15 < p < 2**16 for p, _ in self.pairs)
-        assert _capacity(moduli, self.k) >= self.bits, "the product of the moduli must exceed twice the largest sum"
+        assert _capacity(math.prod(moduli), self.k) >= self.bits, (
+            "P must exceed twice the largest sum"
+        )
         assert min(self.k, MAX_K) * 2**14 < 2**31, "a channel must be an int32 sum"
 
     @property
@@ -122,10 +127,15 @@ class Plan:
         return self.bits - 53 * limbs - 3
 
 
-def _capacity(moduli: Sequence[int], k: int) -> int:
+def _capacity(product: int, k: int) -> int:
     """Largest w with P >= 2 k 2^2w (1 + 2^-16); the margin makes the rounding to q safe in float64. -1: none."""
-    quotient = math.prod(moduli) * 2**16 // (2 * max(k, 1) * (2**16 + 1))
+    quotient = product * 2**16 // (2 * max(k, 1) * (2**16 + 1))
     return (quotient.bit_length() - 1) // 2 if quotient else -1
+
+
+_SMALL = tuple(_one_digit(count) for count in range(51))
+_SMALL_PRODUCTS = tuple(map(math.prod, _SMALL))
+_PAIR_PRODUCTS = tuple(itertools.accumulate((p for p, _ in TWO_DIGIT), operator.mul, initial=1))
 
 
 @functools.cache
@@ -134,25 +144,21 @@ def plan(k: int, bits: int) -> Plan:
 
     Raises: ValueError where all moduli together carry fewer.
     """
-    best: Plan | None = None
+    best: tuple[int, int, int] | None = None  # channels, one-digit moduli, two-digit moduli
     for ones in range(50, -1, -1):  # of equals, the one with the fewest two-digit moduli
-        small = _one_digit(ones)
-        short = next((n for n in range(len(TWO_DIGIT) + 1) if _capacity(_with(small, n), k) >= bits), None)
-        if short is None or (best is not None and ones + 3 * short >= best.channels):
-            continue
-        best = Plan(_capacity(_with(small, short), k), k, small, TWO_DIGIT[:short])
+        carried = lambda pairs, ones=ones: _capacity(_SMALL_PRODUCTS[ones] * _PAIR_PRODUCTS[pairs], k)
+        pairs = bisect.bisect_left(range(len(_PAIR_PRODUCTS)), bits, key=carried)
+        if pairs < len(_PAIR_PRODUCTS) and (best is None or ones + 3 * pairs < best[0]):
+            best = ones + 3 * pairs, ones, pairs
     if best is None:
         raise ValueError(f"jaxmd.matmul: no residues for {bits} bits and k = {k}; all moduli carry {max_bits(k)}.")
-    return best
-
-
-def _with(small: tuple[int, ...], pairs: int) -> tuple[int, ...]:
-    return (*small, *(p for p, _ in TWO_DIGIT[:pairs]))
+    _, ones, pairs = best
+    return Plan(_capacity(_SMALL_PRODUCTS[ones] * _PAIR_PRODUCTS[pairs], k), k, _SMALL[ones], TWO_DIGIT[:pairs])
 
 
 def max_bits(k: int) -> int:
     """Largest word length that all moduli together carry."""
-    return _capacity(_with(_one_digit(50), len(TWO_DIGIT)), k)
+    return _capacity(_SMALL_PRODUCTS[-1] * _PAIR_PRODUCTS[-1], k)
 
 
 # --- encoding --------------------------------------------------------------------------------------------------------
@@ -296,7 +302,8 @@ def decoding(plan: Plan, exact: bool = False) -> Decoding:
     # every M_i and P is off by at most 2^(low - 1)
     low = 0 if exact else max(0, plan.bits - 3 - (sum(largest) + quotient).bit_length())
     rounded = [_rounded_shift(x, low) for x in (*units, product)]
-    for count in range(1, product.bit_length() + 1):
+    least = -(-rounded[-1].bit_length() // (54 - sum(largest).bit_length()))  # digits reach half of 2^beta
+    for count in range(max(1, least), product.bit_length() + 1):
         beta = -(-(rounded[-1].bit_length() + 1) // count)
         digits = np.array([_balanced(x, beta, count) for x in rounded], object).T  # [count, N + 1]
         sums = np.abs(digits) @ np.array([*largest, quotient], object)

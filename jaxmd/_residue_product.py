@@ -1,0 +1,185 @@
+"""One product in residues at one word length, in pieces where its residues would not fit beside the operands.
+
+    G channels of an m x k and a k x n operand take G (m + n) k bytes, the residues of the result about G m n more.
+
+The scratch stays below `budget` bytes: the batch is cut first, then rows (or columns, whichever are more), whose pieces
+are encoded one after another while the residues of the other operand stay; then the other operand; and last k, in
+blocks whose residues are added mod p. All pieces but the last have one size and the last overlaps the one before, so
+that nothing is padded; what is computed twice is computed alike.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+
+from . import _ffi, _residue_steps
+from ._residues import Plan
+
+Limbs = tuple[jax.Array, ...]
+
+SCRATCH = 2**30
+"""Bytes of scratch that a product may take even if operands and result are smaller."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Tile:
+    """Piece sizes along batch, m, n and k."""
+
+    batch: int
+    m: int
+    n: int
+    k: int
+
+    def scratch(self, plan: Plan) -> int:
+        """Bytes of the residues of one piece; int16 where a modulus has two digits."""
+        results = len(plan.small) + 6 * len(plan.pairs)
+        return self.batch * (plan.channels * (self.m + self.n) * self.k + results * self.m * self.n)
+
+
+def budget(batch: int, m: int, n: int, k: int, limbs: int) -> int:
+    """Bytes of scratch allowed: those of operands and result, or SCRATCH if that is more."""
+    return max(SCRATCH, 8 * limbs * batch * (m * k + k * n + m * n))
+
+
+def tile(batch: int, m: int, n: int, k: int, plan: Plan, limbs: int) -> Tile:
+    """The largest pieces, halved in the order of this file's header, whose scratch stays in the budget."""
+    allowed = budget(batch, m, n, k, limbs)
+    piece = Tile(max(batch, 1), m, n, k)
+
+    def halve(name: str, least: int, when: Callable[[Tile], bool] = lambda piece: True) -> None:
+        nonlocal piece
+        while piece.scratch(plan) > allowed and getattr(piece, name) > least and when(piece):
+            size = -(-getattr(piece, name) // 2)
+            piece = dataclasses.replace(piece, **{name: max(least, -(-size // least) * least)})
+
+    long, short = ("m", "n") if m >= n else ("n", "m")
+    halve("batch", 1)
+    halve(long, 512)
+    halve(short, 512)
+    halve("k", 4096)
+    return piece
+
+
+def matmul(
+    a: Limbs,
+    b: Limbs,
+    shift: jax.Array,
+    row: jax.Array,
+    column: jax.Array,
+    *,
+    plan: Plan,
+    limbs: int,
+    exact: bool = False,
+) -> Limbs:
+    """A B within the bound of `_residues.Plan.guard`, or, exact, the product rounded once if words hold A and B.
+
+    Args:
+        a, b: float64 [..., m, k] and [..., k, n], normalized.
+        shift, row, column: int32 [..., k], [..., m], [..., n] with |a_il| < 2^(row_i - shift_l) and
+            |b_lj| < 2^(column_j + shift_l).
+    """
+    *batch, m, k = a[0].shape
+    n = b[0].shape[-1]
+    sizes = (*batch, m, n)
+    if all(isinstance(size, int) for size in sizes):
+        count = math.prod(batch)
+        piece = tile(count, m, n, k, plan, max(len(a), len(b), limbs))
+        if piece != Tile(max(count, 1), m, n, k):
+
+            def flat(x: jax.Array) -> jax.Array:
+                return x.reshape(count, *x.shape[len(batch) :])
+
+            x, y = tuple(map(flat, a)), tuple(map(flat, b))
+            grid = flat(shift), flat(row), flat(column)
+            out = _by_pieces(x, y, *grid, piece=piece, plan=plan, limbs=limbs, exact=exact)
+            return tuple(x.reshape(*batch, m, n) for x in out)
+    left = _residue_steps.encode(a, row, -shift, plan, 0)
+    right = _residue_steps.encode(b, column, shift, plan, 1)
+    return _residue_steps.decode(*_residue_steps.product(left, right, plan), row, column, plan, limbs, exact)
+
+
+def _by_pieces(
+    a: Limbs,
+    b: Limbs,
+    shift: jax.Array,
+    row: jax.Array,
+    column: jax.Array,
+    *,
+    piece: Tile,
+    plan: Plan,
+    limbs: int,
+    exact: bool,
+) -> Limbs:
+    """`matmul` for one batch axis. Loops over batch, the shorter of m and n, the longer, and k, from the outside in."""
+    count, m, k = a[0].shape
+    n = b[0].shape[-1]
+    rows_inside = m >= n
+    blocked = piece.k < k
+
+    def left(z: Any, i: Any, l: Any = 0) -> jax.Array:
+        limbs_a = tuple(_cut(x, (z, i, l), (piece.batch, piece.m, piece.k)) for x in a)
+        exponent = _cut(row, (z, i), (piece.batch, piece.m))
+        return _residue_steps.encode(limbs_a, exponent, -_cut(shift, (z, l), (piece.batch, piece.k)), plan, 0)
+
+    def right(z: Any, j: Any, l: Any = 0) -> jax.Array:
+        limbs_b = tuple(_cut(x, (z, l, j), (piece.batch, piece.k, piece.n)) for x in b)
+        exponent = _cut(column, (z, j), (piece.batch, piece.n))
+        return _residue_steps.encode(limbs_b, exponent, _cut(shift, (z, l), (piece.batch, piece.k)), plan, 1)
+
+    def residues(z: Any, i: Any, j: Any, kept: jax.Array | None) -> tuple[jax.Array, jax.Array]:
+        if kept is not None:
+            return _residue_steps.product(
+                left(z, i) if rows_inside else kept, kept if rows_inside else right(z, j), plan
+            )
+
+        def add_block(start: Any, total: tuple[jax.Array, jax.Array], first: Any = 0) -> tuple[jax.Array, jax.Array]:
+            # the last block starts where the one before ended, so its overlap is cleared: zeros add nothing
+            x, y = left(z, i, start), right(z, j, start)
+            x = jnp.where(jnp.arange(x.shape[-1]) >= first - start, x, jnp.int8(0))
+            return _residue_steps.add(total, _residue_steps.product(x, y, plan), plan)
+
+        ones, shape = len(plan.small), (piece.batch, piece.m, piece.n)
+        zero = jnp.zeros((ones, *shape), jnp.int8), jnp.zeros((plan.channels - ones, *shape), jnp.int16)
+        step = lambda t, total: add_block(_start(t, piece.k, k), total, t * piece.k)
+        small, wide, *_ = _ffi.unify((*zero, a[0], b[0]))
+        return lax.fori_loop(jnp.int32(0), jnp.int32(-(-k // piece.k)), step, (small, wide))
+
+    def one(z: Any, i: Any, j: Any, kept: jax.Array | None, c: Limbs) -> Limbs:
+        small, wide = residues(z, i, j, kept)
+        e, f = _cut(row, (z, i), (piece.batch, piece.m)), _cut(column, (z, j), (piece.batch, piece.n))
+        part = _residue_steps.decode(small, wide, e, f, plan, limbs, exact)
+        return tuple(lax.dynamic_update_slice(x, y, (z, i, j)) for x, y in zip(c, part, strict=True))
+
+    def outer(z: Any, c: Limbs) -> Limbs:
+        def middle(j: Any, c: Limbs) -> Limbs:
+            kept = None if blocked else right(z, j) if rows_inside else left(z, j)
+            if rows_inside:
+                return _each(m, piece.m, lambda i, c: one(z, i, j, kept, c), c)
+            return _each(n, piece.n, lambda i, c: one(z, j, i, kept, c), c)
+
+        return _each(n, piece.n, middle, c) if rows_inside else _each(m, piece.m, middle, c)
+
+    zero, *_ = _ffi.unify((jnp.zeros((count, m, n), jnp.float64), a[0], b[0]))
+    return _each(count, piece.batch, outer, (zero,) * limbs)
+
+
+def _start(index: Any, size: int, total: int) -> Any:
+    return jnp.minimum(jnp.int32(size) * index, jnp.int32(total - size))
+
+
+def _each(total: int, size: int, body: Callable[[Any, Limbs], Limbs], c: Limbs) -> Limbs:
+    """body(start, c) for pieces that cover [0, total)."""
+    if size >= total:
+        return body(jnp.int32(0), c)
+    return lax.fori_loop(jnp.int32(0), jnp.int32(-(-total // size)), lambda t, c: body(_start(t, size, total), c), c)
+
+
+def _cut(x: jax.Array, starts: tuple[Any, ...], sizes: tuple[int, ...]) -> jax.Array:
+    return lax.dynamic_slice(x, [jnp.int32(s) for s in starts], sizes)

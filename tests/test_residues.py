@@ -1,0 +1,222 @@
+"""Residue plans, and the three steps of a product in residues, against Python integers."""
+
+import functools
+import itertools
+import math
+from fractions import Fraction
+
+import inputs
+import jax
+import jax.numpy as jnp
+import numpy as np
+import oracles
+import pytest
+
+from jaxmd import _engines, _residue_steps, _residues, _slices
+
+LIMBS = (1, 2, 3, 4, 8, 16)
+LENGTHS = [1, 2, 3, 15, 16, 17, 127, 128, 129, 1023, 1024, 1025, 4096, 65535, 131071, 131072, 300000]
+
+
+def centred(r, p):
+    return (r + p // 2) % p - p // 2
+
+
+def round_half_away(x):
+    """A Fraction to the nearest integer."""
+    return (1 if x >= 0 else -1) * ((2 * abs(x) + 1) // 2)
+
+
+# --- plans -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("limbs", "k"),
+    [(limbs, k) for limbs, k in zip(itertools.cycle(LIMBS), LENGTHS)]
+    + [pytest.param(limbs, k, marks=pytest.mark.slow) for limbs in range(1, 17) for k in LENGTHS],
+)
+def test_plan_obligations(limbs, k):
+    """In integers: the moduli hold every sum with its sign, int32 holds every block, float64 every sum of slices."""
+    for guard in (-1, 28, 60):
+        plan = _residues.plan(k, 53 * limbs + 3 + guard)
+        moduli = plan.moduli
+        product = math.prod(moduli)
+        assert plan.bits >= 53 * limbs + 3 + guard and plan.guard(limbs) >= guard
+        assert product > 2 * k * 4**plan.bits
+        assert all(math.gcd(p, q) == 1 for p, q in itertools.combinations(moduli, 2))
+        assert max(plan.small) <= 256 and _residues.MAX_K * 128 * 128 < 2**31
+        assert plan.channels == len(plan.small) + 3 * len(plan.pairs)
+        for exact in (False, True) if guard < 0 else (False,):
+            decoding_obligations(plan, exact)
+
+
+def decoding_obligations(plan, exact):
+    tables = _residues.decoding(plan, exact)
+    product = math.prod(plan.moduli)
+    largest = [p // 2 for p in plan.moduli]
+    weights = [2 ** (tables.low + tables.beta * j) for j in range(len(tables.product))]
+    rebuilt = [sum(int(d) * weight for d, weight in zip(column, weights)) for column in tables.slices.T]
+    error = 0
+    for p, unit in zip(plan.moduli, rebuilt):
+        target = centred(product // p * pow(product // p, -1, p), product)
+        error += p // 2 * abs(unit - target)
+    quotient = sum(r * abs(x) for r, x in zip(largest, rebuilt)) // product + 2
+    whole = sum(int(d) * weight for d, weight in zip(tables.product, weights))
+    error += quotient * abs(whole - product)
+    assert error == 0 if exact else 16 * error <= 2**plan.bits
+    sums = np.abs(tables.slices) @ np.array(largest) + quotient * np.abs(tables.product)
+    assert sums.max() <= 2**53
+
+
+def test_number_of_products():
+    """int8 products at k = 4096; the slices of engine "fp64" take 21, 45, 78, 276, 1176 float64 products from L = 2."""
+    assert [_residues.plan(4096, 53 * limbs + 2).channels for limbs in LIMBS] == [16, 31, 48, 68, 150, 314]
+
+
+def test_every_residue_of_every_two_digit_modulus():
+    pairs = np.array(_residues.TWO_DIGIT)
+    p, t = pairs[:, :1], pairs[:, 1:]
+    r = np.arange(p.max())[None] - p // 2
+    r = np.where(r < p - p // 2, r, 0)
+    plan = _residues.Plan(0, 1, (256,), _residues.TWO_DIGIT)
+    split = jax.jit(functools.partial(_residues._two_digits, lattice=_residues.encoding(plan).lattice))
+    a, b, both = (np.asarray(x).astype(int) for x in split(jnp.asarray(r, float), jnp.asarray(p, float)))
+    assert len(set(pairs[:, 0])) == 110 and ((a + t * b - r) % p == 0).all() and (both == a + b).all()
+    assert max(np.abs(x).max() for x in (a, b, both)) <= 127
+
+
+def test_word_too_long():
+    assert _residues.max_bits(4096) >= 1020
+    with pytest.raises(ValueError, match="no residues for 1100 bits and k = 4096"):
+        _residues.plan(4096, 1100)
+
+
+# --- encoding --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("side", [0, 1])
+@pytest.mark.parametrize("limbs", [1, 2, 5])
+def test_encoding(limbs, side):
+    """The residues are those of the integer next to x 2^(w - scale), entry by entry."""
+    rng = inputs.generator("encode", limbs)
+    k, plan = 17, _residues.plan(17, 53 * limbs + 2)
+    x = inputs.spread(rng, (3, k), limbs) if limbs > 1 else inputs.full(rng, (3, k), limbs, 30.0)
+    x[0][0, 0], x[0][1, 1] = 0.0, np.inf
+    for limb in x[1:]:
+        limb[0, 0] = limb[1, 1] = 0.0
+    shift = rng.integers(-5, 6, k).astype(np.int32)
+    parts = [[[Fraction(float(v)) if np.isfinite(v) else Fraction(0) for v in row] for row in limb] for limb in x]
+    values = [[sum(limb[i][j] for limb in parts) for j in range(k)] for i in range(3)]
+    exponent = np.array(
+        [max(math.frexp(float(abs(v)))[1] + 1 - int(s) for v, s in zip(row, shift)) for row in values], np.int32
+    )
+    operand = tuple(l.T for l in x) if side else tuple(x)
+    encode = jax.jit(functools.partial(_residue_steps.encode, plan=plan, side=side))
+    channels = np.asarray(encode(tuple(map(jnp.asarray, operand)), exponent, shift)).astype(object)
+    assert channels.shape == (plan.channels, 3, 32) and not channels[:, :, k:].any()
+    for i in range(3):
+        for j in range(k):
+            scale = Fraction(2) ** (plan.bits - int(exponent[i]) - int(shift[j]))
+            integer = sum(round_half_away(limb[i][j] * scale) for limb in parts)
+            assert abs(integer - values[i][j] * scale) <= Fraction(3, 4) + Fraction(limbs, 2**50)
+            ones = len(plan.small)
+            assert [centred(integer, p) for p in plan.small] == list(channels[:ones, i, j])
+            for n, (p, t) in enumerate(plan.pairs):
+                a, b, both = channels[ones + 3 * n : ones + 3 * n + 3, i, j]
+                assert (a + t * b - integer) % p == 0 and both == a + b
+
+
+# --- the chain -------------------------------------------------------------------------------------------------------
+
+
+@functools.cache
+def digits_of(p, t):
+    """Residue -> some (a, b) with |a|, |b|, |a + b| <= 127: found by trying all, not the reduction under test."""
+    a, b = np.meshgrid(np.arange(-127, 128), np.arange(-127, 128))
+    good = np.abs(a + b) <= 127
+    table = np.full((p, 2), 128)
+    table[(a[good] + t * b[good]) % p] = np.stack([a[good], b[good]], axis=-1)
+    assert table.max() <= 127
+    return table
+
+
+def channels_of(integers, plan):
+    """int8 [G, ...] from an object array of integers."""
+    out = [[centred(x, p) for x in integers.ravel()] for p in plan.small]
+    for p, t in plan.pairs:
+        a, b = digits_of(p, t)[[int(x % p) for x in integers.ravel()]].T
+        out += [a, b, a + b]
+    return np.array(out).reshape(plan.channels, *integers.shape).astype(np.int8)
+
+
+@pytest.mark.parametrize(
+    ("limbs", "k"),
+    [
+        *[(limbs, k) for limbs, k in zip(itertools.cycle([1, 2, 4]), LENGTHS)],
+        (8, 17),
+        (16, 3),
+        *(
+            pytest.param(limbs, k, marks=pytest.mark.slow)
+            for limbs in range(1, 17)
+            for k in LENGTHS
+            if limbs <= 4 or k <= 4096
+        ),
+    ],
+)
+def test_chain_of_integers(limbs, k):
+    """Extreme and random words, and sums at ±k 2^2w, through product and decode: each comes out rounded once."""
+    rng = inputs.generator("chain", limbs, k)
+    plan = _residues.plan(k, 53 * limbs + 2)
+    top = 2**plan.bits
+    few = [int.from_bytes(rng.bytes(plan.bits // 8), "little") * (-1) ** i for i in range(5)]
+    pool = np.array([top, -top, 0, 1, -1, *few], object)
+    picks = [np.zeros((1, k), int), np.ones((1, k), int), rng.integers(0, 10, (1, k))]
+    left = np.concatenate(picks)
+    right = np.concatenate([np.zeros((1, k), int), rng.integers(0, 10, (1, k))])
+    table = np.pad(channels_of(pool, plan), ((0, 0), (0, 0)))
+    pad = -k % _residue_steps.K_MULTIPLE
+    a, b = (np.pad(table[:, x], ((0, 0), (0, 0), (0, pad))) for x in (left, right))
+    small, wide = jax.jit(functools.partial(_residue_steps.product, plan=plan))(a, b)
+    integers = [[int(sum(pool[x] * pool[y])) for y in right] for x in left]
+    for i, j in np.ndindex(3, 2):
+        assert [int(r) for r in small[:, i, j]] == [centred(integers[i][j], p) for p in plan.small]
+    row, column = np.array([0, 7, -900], np.int32), np.array([-3, 5], np.int32)
+    for exact in (False, True):
+        decode = functools.partial(_residue_steps.decode, plan=plan, limbs=limbs, exact=exact)
+        c = jax.jit(decode)(small, wide, row, column)
+        for i, j in np.ndindex(3, 2):
+            value = Fraction(integers[i][j]) * Fraction(2) ** (int(row[i] + column[j]) - 2 * plan.bits)
+            got = tuple(float(limb[i, j]) for limb in c)
+            if exact and value:
+                wanted = oracles.canonical(value / Fraction(2) ** int(row[i] + column[j]), limbs)
+                with np.errstate(under="ignore"):
+                    assert got == tuple(float(np.ldexp(x, int(row[i] + column[j]))) for x in wanted)
+            error = abs(sum(map(Fraction, got)) - value)
+            allowed = Fraction(2) ** (int(row[i] + column[j]) - plan.bits - 4) * (not exact)
+            assert error <= allowed + abs(value) / 2 ** (53 * limbs) + limbs * Fraction(1, 2**1074)
+
+
+# --- certificate -----------------------------------------------------------------------------------------------------
+
+
+def test_certificate_is_a_lower_bound():
+    """M 2^(e + f - 14) <= |A||B| for every entry, and what is certified satisfies the contract's inequality."""
+    rng = inputs.generator("certificate")
+    a, b = inputs.full(rng, (7, 30), 2, 3.0), inputs.full(rng, (30, 5), 2, 3.0)
+    a[0][2, 4], a[1][2, 4] = 8.0, -(2.0**-60)  # a leading limb at the power of two itself
+    row = np.asarray(_slices.shared_exponent(_slices.exponents(tuple(map(jnp.asarray, a))), -1))
+    column = np.asarray(_slices.shared_exponent(_slices.exponents(tuple(map(jnp.asarray, b))), -2))
+    x = np.asarray(_engines.magnitudes(tuple(map(jnp.asarray, a)), row, 0)).astype(int)
+    y = np.asarray(_engines.magnitudes(tuple(map(jnp.asarray, b)), column, 1)).astype(int)
+    assert x.min() >= 0 and x.max() <= 127 and x.max(axis=1).min() >= 63
+    whole = abs(oracles.fractions(a)) @ abs(oracles.fractions(b))
+    m = x @ y
+    for i, j in np.ndindex(m.shape):
+        assert int(m[i, j]) * Fraction(2) ** (int(row[i] + column[j]) - 14) <= whole[i, j]
+    assert int(_engines.least_magnitude(jnp.asarray(x, jnp.int8), jnp.asarray(y, jnp.int8))) == m.min()
+    for limbs in LIMBS:
+        for k in (1, 17, 4096, 300000):
+            plan = _residues.plan(k, 53 * limbs + 2)
+            w, least = Fraction(1, 2**plan.bits), _engines.certificate(plan, limbs)
+            error = w * (Fraction(3, 2) * k + Fraction(9, 16) * w * k + Fraction(1, 16))
+            assert error <= Fraction(k * least, 2 ** (53 * limbs + 14))
