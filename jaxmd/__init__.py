@@ -75,6 +75,8 @@ from ._layout import sliced_matmul as sliced_matmul
 from ._layout import slices as slices
 from ._layout import split_orders as split_orders
 from ._matmul import choose_engine as choose_engine
+from ._products import Prepared as Prepared
+from ._products import prepare as prepare
 from ._reductions import argmax as argmax
 from ._reductions import argmin as argmin
 from ._reductions import argsort as argsort

@@ -17,14 +17,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from . import _arith, _decimal, _elementwise, _export, _ffi, _format, _indexing, _matmul, _order
-from ._matmul import Accuracy, Engine
+from . import _arith, _decimal, _elementwise, _export, _ffi, _format, _indexing, _order, _products
+from ._engines import Accuracy, Engine
 from ._operands import (
     Limbs,
     Value,
     broadcast,
-    broadcast_as,
-    broadcast_shapes,
     check_limbs,
     is_operand,
     operand_limbs,
@@ -328,11 +326,12 @@ def matmul(
     column; the slices of the grid multiply and add without a rounding, and the orders are summed and rounded once.
 
     Args:
-        a: the left factor, [.., m, k] or [k]; a MultiDouble, or numbers taken as they are.
+        a: the left factor, [.., m, k] or [k]; a MultiDouble, numbers taken as they are, or what `prepare` returned.
         b: the right factor, [.., k, n] or [k]. Leading axes broadcast; a one-dimensional factor loses its axis.
-        engine: "auto" (a function of shapes, limbs and platform, see `choose_engine`), "fp64" (slices on FP64 tensor
-            cores, `lax.dot_general` on the CPU) or "direct" (multiple-double multiply-adds).
-        accuracy: "componentwise" or "normwise".
+        engine: "auto" (a function of shapes, limbs and platform, see `choose_engine`), "int8" (residues, products of
+            int8 matrices), "fp64" (slices on FP64 tensor cores, `lax.dot_general` on the CPU) or "direct"
+            (multiple-double multiply-adds).
+        accuracy: "componentwise", "normwise" or "exact".
         addend: a value that broadcasts to the product, added before the rounding.
 
     Returns:
@@ -342,41 +341,19 @@ def matmul(
 
         componentwise   |c − (ab + addend)| ≤ k·2^-53L·(|a||b|) + 2^-53L·(|c| + |addend|)
         normwise        the same with row maximum of |a| × column maximum of |b| in place of (|a||b|)_ij / k
+        exact           limb 1 is ab + addend rounded to nearest, limb 2 the rest rounded, …; ties to even
 
     whatever the signs, the exponents and the gaps between limbs. inf and nan follow IEEE 754 and touch only the entries
     they enter. k = 0 gives zeros (or the addend). The same operands give the same bits on every run; "normwise" bits do
-    not depend on batch or device, "componentwise" bits may depend on the batch.
+    not depend on batch or device, nor do those of "exact", which are the same for every engine and order of the sum;
+    "componentwise" bits may depend on the batch. A sum that is exactly zero is +0.
     **Limits**: the range of `jaxmd.finfo`: low limbs of results below `finfo(L).tiny` lose bits; beyond the largest
-    double a result is inf.
+    double a result is inf. "exact" takes longer words the further apart the bits of a row (or column) lie; rows that
+    span more than 53 L + 64 bits are summed entry by entry in fixed point, some 1000 times slower. With an addend it
+    costs a product k + n long.
     **Raises**: TypeError for a factor without axes or with x64 off; ValueError for shapes that do not fit, an unknown
-    engine or accuracy.
+    engine or accuracy, an engine that cannot give the accuracy, or prepared factors that do not fit.
     **Source**: J. Verschelde's products of multiple doubles on tensor cores; ours shares one exponent in a row of a
     and a column of b, where that one has an exponent for every entry.
     """
-    who = "jaxmd.matmul"
-    _ffi.require_x64(who)
-    for name, x in (("a", a), ("b", b)):
-        if not is_operand(x):
-            raise TypeError(f"{who}: {name} is {type(x).__name__}; a MultiDouble or an array was wanted.")
-    operands = (a, b) if addend is None else (a, b, addend)
-    limbs = result_limbs(*operands)
-    left, right = operand_limbs(a, limbs), operand_limbs(b, limbs)
-    shape_a, shape_b = left[0].shape, right[0].shape
-    if not shape_a or not shape_b:
-        raise TypeError(f"{who}: a has shape {shape_a} and b has shape {shape_b}; at least one axis each was wanted.")
-    if shape_a[-1] != shape_b[-2 if len(shape_b) > 1 else 0]:
-        raise ValueError(f"{who}: a has shape {shape_a} and b has shape {shape_b}; the inner dimensions must agree.")
-    if len(shape_a) == 1:
-        left = tuple(x[None, :] for x in left)
-    if len(shape_b) == 1:
-        right = tuple(x[:, None] for x in right)
-    batch = broadcast_shapes(who, left[0].shape[:-2], right[0].shape[:-2])
-    rows = () if len(shape_a) == 1 else (shape_a[-2],)
-    columns = () if len(shape_b) == 1 else (shape_b[-1],)
-    shape = (*batch, *rows, *columns)
-    full = (*batch, left[0].shape[-2], right[0].shape[-1])
-    added = None
-    if addend is not None:
-        added = tuple(x.reshape(full) for x in broadcast_as(who, "addend", operand_limbs(addend, limbs), shape))
-    product = _matmul.matmul_limbs(left, right, limbs=limbs, engine=engine, accuracy=accuracy, addend=added)
-    return MultiDouble(x.reshape(shape) for x in product)
+    return MultiDouble(_products.matmul(a, b, engine, accuracy, addend))

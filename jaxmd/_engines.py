@@ -87,7 +87,7 @@ def evaluate(
     elif engine == "int8":
         c = _certified(a, b, limbs, inner)
     else:
-        c = _guarded(a, b, limbs, inner, engine)
+        c = guarded(a, b, limbs, inner, engine)
     return list(_arith.renormalize((*c, *addend), limbs) if addend else c)
 
 
@@ -100,12 +100,12 @@ def _certified(a: Limbs, b: Limbs, limbs: int, inner: int) -> Limbs:
     return lax.cond(
         least >= certificate(plan, limbs),
         lambda a, b, row, column: _residue_product.matmul(a, b, _no_shift(a), row, column, plan=plan, limbs=inner),
-        lambda a, b, row, column: _guarded(a, b, limbs, inner, "int8"),
+        lambda a, b, row, column: guarded(a, b, limbs, inner, "int8"),
         *(a, b, row, column),
     )
 
 
-def _guarded(a: Limbs, b: Limbs, limbs: int, inner: int, engine: Engine) -> Limbs:
+def guarded(a: Limbs, b: Limbs, limbs: int, inner: int, engine: Engine) -> Limbs:
     """The componentwise contract for any finite operands: a level that serves most entries, exact sums for the rest."""
     (ea, ea16), (eb, eb16) = _entry_exponents(a), _entry_exponents(b)
     span = _product.exponent_span(ea16, eb16).astype(jnp.int32)
@@ -145,7 +145,7 @@ def _normwise(a: Limbs, b: Limbs, limbs: int, inner: int, engine: Engine) -> Lim
     else:
         plan = _residues.plan(k, 53 * limbs + 2)
         c = _residue_product.matmul(a, b, _no_shift(a), row, column, plan=plan, limbs=inner)
-    return _product.exact_entries(a, b, _touched(a, b).astype(jnp.int8), c)
+    return _product.exact_entries(a, b, touched(a, b).astype(jnp.int8), c)
 
 
 def _sliced(
@@ -179,7 +179,7 @@ def _exact(a: Limbs, b: Limbs, limbs: int, engine: Engine) -> Limbs:
     c = lax.switch(level, branches, a, b, _no_shift(a), row, column)
     # sums below the last bit of a subnormal number, unless even the last limb is a normal number
     fine = (low_row[..., :, None] + low_column[..., None, :] < -1074) & ~(jnp.abs(c[-1]) >= 2.0**-1022)
-    flags = lax.select_n(level, *wide) | fine | _touched(a, b)
+    flags = lax.select_n(level, *wide) | fine | touched(a, b)
     return _product.exact_entries(a, b, flags.astype(jnp.int8), c)
 
 
@@ -273,7 +273,7 @@ def _is_small(shape: tuple[Any, ...]) -> bool:
     return all(isinstance(size, int) for size in shape) and math.prod(shape) <= 16
 
 
-def _touched(a: Limbs, b: Limbs) -> jax.Array:
+def touched(a: Limbs, b: Limbs) -> jax.Array:
     """bool [..., m, n]: entries whose row of A or column of B holds Inf or NaN."""
     rows = ~jnp.all(jnp.isfinite(a[0]), axis=-1)
     columns = ~jnp.all(jnp.isfinite(b[0]), axis=-2)

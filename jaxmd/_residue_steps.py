@@ -18,7 +18,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
-from jax.interpreters import batching, mlir
+from jax.interpreters import ad, batching, mlir
 
 from . import _ffi, _residues
 from ._primitive import Primitive
@@ -122,6 +122,12 @@ def _encode_batch(args: Sequence[Any], dims: Sequence[int | None], **params: Any
     return encode_p.bind(*_to_front(args, dims), **params), [1]
 
 
+def _encode_jvp(primals: Sequence[Any], tangents: Sequence[Any], **params: Any) -> tuple[list[Any], list[Any]]:
+    """Integers do not vary."""
+    out = encode_p.bind(*primals, **params)
+    return out, [ad.Zero(jax.typeof(x).to_tangent_aval()) for x in out]
+
+
 encode_p = _primitive(
     "jaxmd_residue_encode",
     _encode_shape_rule,
@@ -129,6 +135,7 @@ encode_p = _primitive(
     _encode_handler,
     _encode_batch,
 )
+ad.primitive_jvps[encode_p] = _encode_jvp
 
 # --- product ---------------------------------------------------------------------------------------------------------
 

@@ -103,9 +103,7 @@ class Plan:
         moduli = self.moduli
         assert all(math.gcd(p, q) == 1 for i, p in enumerate(moduli) for q in moduli[:i])
         assert all(p <= 256 for p in self.small) and all(2**15 < p < 2**16 for p, _ in self.pairs)
-        assert _capacity(math.prod(moduli), self.k) >= self.bits, (
-            "P must exceed twice the largest sum"
-        )
+        assert _capacity(math.prod(moduli), self.k) >= self.bits, "P must exceed twice the largest sum"
         assert min(self.k, MAX_K) * 2**14 < 2**31, "a channel must be an int32 sum"
 
     @property

@@ -12,9 +12,20 @@ PACKAGE = ROOT / "jaxmd"
 LAYERS = [
     ["_ffi", "_decimal"],
     ["_primitive", "_linear", "_arith", "_slices", "_residues"],
-    ["_product", "_residue_steps", "_residue_product", "_engines", "_matmul"],
+    ["_product", "_residue_steps", "_residue_product", "_engines", "_matmul", "_prepared"],
     [
-        *["_operands", "_order", "_elementwise", "_prefix", "_indexing", "_format", "_export", "_array", "_convert"],
+        *[
+            "_operands",
+            "_order",
+            "_elementwise",
+            "_prefix",
+            "_indexing",
+            "_format",
+            "_export",
+            "_products",
+            "_array",
+            "_convert",
+        ],
         *["_layout", "_functions", "_finfo", "_reductions", "_contractions", "random"],
     ],
     ["_autodiff"],
