@@ -3,6 +3,7 @@
 #include "elementwise.h"
 
 #include "arithmetic.h"
+#include "scale_lanes.h"
 #include "simd.h"
 
 namespace jaxmd {
@@ -171,16 +172,8 @@ void scale(Limbs px, int n, const int32_t* exponent, LimbsOut pr, int64_t begin,
       [&](auto lanes, int64_t at) JAXMD_LAMBDA {
         using V = decltype(lanes);
         V x[kMaxLimbs], r[kMaxLimbs];
-        int32_t e[Value<V>::lanes], minus[Value<V>::lanes];
-        bool moderate = true;
-        for (int l = 0; l < Value<V>::lanes; ++l) {
-          e[l] = exponent[at + l];
-          moderate = moderate && e[l] >= -1000 && e[l] <= 1000;
-          minus[l] = moderate ? -e[l] : 0;
-        }
         load(x, px, n, at);
-        MaskOf<V> ok = scale_fast(x, n, load_power(e, V{}), load_power(minus, V{}), r);
-        if (!moderate) ok = less(broadcast<V>(0.0), broadcast<V>(0.0));
+        const MaskOf<V> ok = scale_lanes(x, n, exponent + at, r);
         store(pr, r, n, at);
         return ok;
       },

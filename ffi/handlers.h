@@ -13,8 +13,10 @@
   X(two_prod)                 \
   X(exact_matmul)             \
   X(exponent_span)            \
+  X(direct_matmul)            \
+  X(residue_encode)           \
   X(residue_matmul)           \
-  X(direct_matmul)
+  X(residue_decode)
 
 #define JAXMD_CUDA_HANDLERS(X) \
   X(add)                       \

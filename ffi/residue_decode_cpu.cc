@@ -1,0 +1,113 @@
+// jaxmd_residue_decode on the CPU: shapes, checks, tables, and blocks of elements on XLA's thread pool. The kernel is
+// in residue_decode_simd.cc, the formula in residue_decode.h.
+#include <algorithm>
+#include <cmath>
+#include <string>
+#include <vector>
+
+#include "isa.h"
+#include "product_args.h"
+#include "residue_decode.h"
+#include "threads.h"
+
+namespace jaxmd {
+
+JAXMD_FOR_EACH_ISA(extern ResidueDecodeKernel residue_decode_block;)
+
+namespace {
+
+namespace ffi = xla::ffi;
+
+constexpr const char* kName = "jaxmd_residue_decode";
+
+template <ffi::DataType dtype>
+using In = ffi::Buffer<dtype>;
+
+// The axes after the first.
+Dimensions tail(Dimensions d) { return d.last(d.size() - 1); }
+
+ffi::Error residue_decode(ffi::ThreadPool pool, int64_t beta, int64_t low, int64_t bits, In<ffi::S8> small,
+                          In<ffi::S16> wide, In<ffi::S32> row, In<ffi::S32> column, In<ffi::S32> moduli,
+                          In<ffi::F64> quotients, In<ffi::F64> slices, In<ffi::F64> product, In<ffi::S32> combine,
+                          ffi::RemainingRets rets) {
+  ResidueDecodeTask task{};
+  Dimensions c;
+  JAXMD_CHECK(result_limbs(kName, rets, &c, &task.out));
+  const Dimensions s = small.dimensions(), w = wide.dimensions();
+  const size_t rank = c.size();
+  if (task.out.count > 16 || rank < 2 || s.size() != rank + 1 || w.size() != rank + 1 || w[0] % 3 != 0 ||
+      !same_shape(tail(s), c) || !same_shape(tail(w), c)) {
+    return invalid(kName, "residues have shapes " + shape_text(s) + " and " + shape_text(w) + ", " +
+                              std::to_string(task.out.count) + " results " + shape_text(c) +
+                              "; wanted (n1, .., m, n), (3 n2, .., m, n) and at most 16 of (.., m, n).");
+  }
+  task.m = c[rank - 2];
+  task.n = c[rank - 1];
+  task.batch = 1;
+  for (size_t i = 0; i + 2 < rank; ++i) task.batch *= c[i];
+  task.ones = static_cast<int>(s[0]);
+  task.pairs = static_cast<int>(w[0] / 3);
+  const int64_t count = task.ones + task.pairs, terms = product.element_count();
+  JAXMD_CHECK(expect_shape(kName, "the row exponent", row.dimensions(), c, rank - 2, {task.m}));
+  JAXMD_CHECK(expect_shape(kName, "the column exponent", column.dimensions(), c, rank - 2, {task.n}));
+  JAXMD_CHECK(expect_shape(kName, "moduli", moduli.dimensions(), c, 0, {count}));
+  JAXMD_CHECK(expect_shape(kName, "quotients", quotients.dimensions(), c, 0, {count}));
+  JAXMD_CHECK(expect_shape(kName, "slices", slices.dimensions(), c, 0, {terms, count}));
+  JAXMD_CHECK(expect_shape(kName, "product", product.dimensions(), c, 0, {terms}));
+  JAXMD_CHECK(expect_shape(kName, "combine", combine.dimensions(), c, 0, {task.pairs, 3}));
+  if (terms < 1 || terms > kMaxResidueSlices) {
+    return invalid(kName, std::to_string(terms) + " slices; wanted 1 to " + std::to_string(kMaxResidueSlices) + ".");
+  }
+  const int64_t elements = task.batch * task.m * task.n;
+  if (elements == 0) return ffi::Error::Success();
+
+  std::vector<double> table(count * (1 + terms)), weight(terms);
+  for (int64_t i = 0; i < count; ++i) {
+    table[i * (1 + terms)] = quotients.typed_data()[i];
+    for (int64_t j = 0; j < terms; ++j) table[i * (1 + terms) + 1 + j] = slices.typed_data()[j * count + i];
+  }
+  const GradualUnderflow guard;  // a weight may be subnormal
+  for (int64_t j = 0; j < terms; ++j) {
+    const int64_t power = std::min<int64_t>(2000, std::max<int64_t>(-2000, low + beta * j - bits));
+    weight[j] = std::ldexp(1.0, static_cast<int>(power));
+  }
+  task.small = small.typed_data();
+  task.wide = wide.typed_data();
+  task.row = row.typed_data();
+  task.column = column.typed_data();
+  task.moduli = moduli.typed_data();
+  task.combine = combine.typed_data();
+  task.bits = static_cast<int>(bits);
+  task.slices = static_cast<int>(terms);
+  task.table = table.data();
+  task.product = product.typed_data();
+  task.weight = weight.data();
+  ResidueDecodeKernel* const kernel = JAXMD_CHOSEN(residue_decode_block);
+  const int64_t blocks = std::max<int64_t>(1, 100000 / ((1 + terms) * (count + 20) * kResidueBlock / 4));
+  parallel_for(pool, elements, blocks * kResidueBlock, [=, &task](int64_t begin, int64_t end) {
+    std::vector<double> scratch((count + 1 + terms + 16) * kResidueBlock);
+    kernel(task, begin, end, scratch.data());
+  });
+  return ffi::Error::Success();
+}
+
+}  // namespace
+
+XLA_FFI_DEFINE_HANDLER_SYMBOL(jaxmd_residue_decode_cpu, residue_decode,
+                              ffi::Ffi::Bind()
+                                  .Ctx<ffi::ThreadPool>()
+                                  .Attr<int64_t>("beta")
+                                  .Attr<int64_t>("low")
+                                  .Attr<int64_t>("bits")
+                                  .Arg<ffi::Buffer<ffi::S8>>()
+                                  .Arg<ffi::Buffer<ffi::S16>>()
+                                  .Arg<ffi::Buffer<ffi::S32>>()
+                                  .Arg<ffi::Buffer<ffi::S32>>()
+                                  .Arg<ffi::Buffer<ffi::S32>>()
+                                  .Arg<ffi::Buffer<ffi::F64>>()
+                                  .Arg<ffi::Buffer<ffi::F64>>()
+                                  .Arg<ffi::Buffer<ffi::F64>>()
+                                  .Arg<ffi::Buffer<ffi::S32>>()
+                                  .RemainingRets());
+
+}  // namespace jaxmd

@@ -1,0 +1,83 @@
+// Integer and floating-point vectors of one width, for the residue kernels: compiler vectors, which every instruction
+// set has, and three operations that have an instruction of their own.
+#pragma once
+
+#include <cstdint>
+#include <cstring>
+
+#if defined(__SSE2__)
+#include <immintrin.h>
+#endif
+
+#ifndef JAXMD_ISA
+#define JAXMD_ISA portable
+#endif
+
+namespace jaxmd {
+namespace JAXMD_ISA {
+
+#if defined(__AVX512BW__)
+constexpr int kVectorBytes = 64;
+#elif defined(__AVX2__)
+constexpr int kVectorBytes = 32;
+#else
+constexpr int kVectorBytes = 16;
+#endif
+constexpr int kDoubles = kVectorBytes / 8;
+
+typedef double F64 __attribute__((vector_size(kVectorBytes)));
+typedef int64_t I64 __attribute__((vector_size(kVectorBytes)));
+typedef float F32 __attribute__((vector_size(kVectorBytes)));
+typedef int32_t I32 __attribute__((vector_size(kVectorBytes)));
+typedef int16_t I16 __attribute__((vector_size(kVectorBytes)));
+typedef int32_t HalfI32 __attribute__((vector_size(kVectorBytes / 2)));
+
+template <class V, class T>
+inline V load_vector(const T* p) {
+  V v;
+  std::memcpy(&v, p, sizeof v);
+  return v;
+}
+template <class V, class T>
+inline void store_vector(T* p, const V& v) {
+  std::memcpy(p, &v, sizeof v);
+}
+
+// Of every 32-bit lane, seen as int16 (a0, a1) and (b0, b1): a0 b0 + a1 b1.
+inline I32 dot_pairs(I32 a, I32 b) {
+#if defined(__AVX512BW__)
+  return (I32)_mm512_madd_epi16((__m512i)a, (__m512i)b);
+#elif defined(__AVX2__)
+  return (I32)_mm256_madd_epi16((__m256i)a, (__m256i)b);
+#elif defined(__SSE2__)
+  return (I32)_mm_madd_epi16((__m128i)a, (__m128i)b);
+#else
+  return ((a << 16) >> 16) * ((b << 16) >> 16) + (a >> 16) * (b >> 16);
+#endif
+}
+
+// Of every 32-bit lane, the low halves: (a0, b0) as int16.
+inline I32 low_halves(I32 a, I32 b) {
+  b <<= 16;
+#if defined(__AVX512BW__)
+  return (I32)_mm512_mask_blend_epi16(0xaaaaaaaa, (__m512i)a, (__m512i)b);
+#elif defined(__AVX2__)
+  return (I32)_mm256_blend_epi16((__m256i)a, (__m256i)b, 0xaa);
+#else
+  return (a & 0xffff) | b;
+#endif
+}
+
+// a b + c for float32, rounded once or twice.
+inline F32 multiply_add(F32 a, float b, float c) {
+#if defined(__AVX512F__)
+  return (F32)_mm512_fmadd_ps((__m512)a, _mm512_set1_ps(b), _mm512_set1_ps(c));
+#elif defined(__AVX2__) && defined(__FMA__)
+  return (F32)_mm256_fmadd_ps((__m256)a, _mm256_set1_ps(b), _mm256_set1_ps(c));
+#else
+  return a * b + c;
+#endif
+}
+
+}  // namespace JAXMD_ISA
+}  // namespace jaxmd
