@@ -3,7 +3,8 @@
 //   r_i       = centred residue of C' mod p_i: one channel of `small`, or three of `wide`, combined mod p_i
 //   q         = round(sum_i r_i quotient_i)
 //   S_j       = sum_i r_i slice_ji - q product_j                exact integers
-//   C         = 2^(row + column - w) sum_j S_j 2^(low + beta j - w), rounded canonically
+//   C         = 2^(row + column + raise) sum_j S_j weight_j, rounded canonically, then scaled
+//   weight_j  = 2^(low + beta j - 2w - raise), so that no term leaves the range of float64
 //
 // Shapes: small [n1, .., m, n], wide [3 n2, .., m, n], row [.., m], column [.., n], C [.., m, n].
 #pragma once
@@ -15,7 +16,7 @@
 namespace jaxmd {
 
 constexpr int64_t kResidueBlock = 64;  // elements decoded at a time
-constexpr int kMaxResidueSlices = 127;
+constexpr int kMaxResidueSlices = 128;
 
 struct ResidueDecodeTask {
   const int8_t* small;
@@ -23,17 +24,17 @@ struct ResidueDecodeTask {
   const int32_t *row, *column;
   LimbPointers<double> out;
   int64_t batch, m, n;
-  int bits;  // w
+  int raise;
   int ones, pairs;         // moduli with one and with three channels
   const int32_t* moduli;   // [ones + pairs]
   const int32_t* combine;  // [pairs, 3]
   int slices;              // c
   const double* table;     // [ones + pairs, 1 + c]: the quotient and the slices of a modulus
   const double* product;   // [c]
-  const double* weight;    // [c], 2^(low + beta j - w)
+  const double* weight;    // [c]
 };
 
-// Elements begin ... end - 1 of [batch, m, n], begin a multiple of kResidueBlock. Scratch: (ones + pairs + 1 + c + 16)
+// Elements begin ... end - 1 of [batch, m, n], begin a multiple of kResidueBlock. Scratch: (ones + pairs + 1 + c + limbs)
 // kResidueBlock doubles.
 using ResidueDecodeKernel = void(const ResidueDecodeTask& task, int64_t begin, int64_t end, double* scratch);
 

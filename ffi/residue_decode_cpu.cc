@@ -35,11 +35,11 @@ ffi::Error residue_decode(ffi::ThreadPool pool, int64_t beta, int64_t low, int64
   JAXMD_CHECK(result_limbs(kName, rets, &c, &task.out));
   const Dimensions s = small.dimensions(), w = wide.dimensions();
   const size_t rank = c.size();
-  if (task.out.count > 16 || rank < 2 || s.size() != rank + 1 || w.size() != rank + 1 || w[0] % 3 != 0 ||
+  if (task.out.count > kMaxProductLimbs || rank < 2 || s.size() != rank + 1 || w.size() != rank + 1 || w[0] % 3 != 0 ||
       !same_shape(tail(s), c) || !same_shape(tail(w), c)) {
     return invalid(kName, "residues have shapes " + shape_text(s) + " and " + shape_text(w) + ", " +
                               std::to_string(task.out.count) + " results " + shape_text(c) +
-                              "; wanted (n1, .., m, n), (3 n2, .., m, n) and at most 16 of (.., m, n).");
+                              "; wanted (n1, .., m, n), (3 n2, .., m, n) and results (.., m, n).");
   }
   task.m = c[rank - 2];
   task.n = c[rank - 1];
@@ -67,8 +67,10 @@ ffi::Error residue_decode(ffi::ThreadPool pool, int64_t beta, int64_t low, int64
     for (int64_t j = 0; j < terms; ++j) table[i * (1 + terms) + 1 + j] = slices.typed_data()[j * count + i];
   }
   const GradualUnderflow guard;  // a weight may be subnormal
+  // C' 2^-w is in the middle of the range; where w is near its end, the slices, up to 2^20 C', need some room above
+  const int64_t down = bits > 900 ? bits + 40 : bits;
   for (int64_t j = 0; j < terms; ++j) {
-    const int64_t power = std::min<int64_t>(2000, std::max<int64_t>(-2000, low + beta * j - bits));
+    const int64_t power = std::min<int64_t>(2000, std::max<int64_t>(-2000, low + beta * j - down));
     weight[j] = std::ldexp(1.0, static_cast<int>(power));
   }
   task.small = small.typed_data();
@@ -77,7 +79,7 @@ ffi::Error residue_decode(ffi::ThreadPool pool, int64_t beta, int64_t low, int64
   task.column = column.typed_data();
   task.moduli = moduli.typed_data();
   task.combine = combine.typed_data();
-  task.bits = static_cast<int>(bits);
+  task.raise = static_cast<int>(down - 2 * bits);
   task.slices = static_cast<int>(terms);
   task.table = table.data();
   task.product = product.typed_data();
@@ -85,7 +87,7 @@ ffi::Error residue_decode(ffi::ThreadPool pool, int64_t beta, int64_t low, int64
   ResidueDecodeKernel* const kernel = JAXMD_CHOSEN(residue_decode_block);
   const int64_t blocks = std::max<int64_t>(1, 100000 / ((1 + terms) * (count + 20) * kResidueBlock / 4));
   parallel_for(pool, elements, blocks * kResidueBlock, [=, &task](int64_t begin, int64_t end) {
-    std::vector<double> scratch((count + 1 + terms + 16) * kResidueBlock);
+    std::vector<double> scratch((count + 1 + terms + task.out.count) * kResidueBlock);
     kernel(task, begin, end, scratch.data());
   });
   return ffi::Error::Success();

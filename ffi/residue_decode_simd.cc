@@ -97,7 +97,7 @@ void multiply(const ResidueDecodeTask& task, const double* r, double* orders) {
   }
 }
 
-// The terms S_j 2^(low + beta j - w) of the elements from `at` on, the largest weight first. No term is -0.
+// The terms S_j weight_j of the elements from `at` on, the largest weight first. No term is -0.
 template <int C, class V>
 JAXMD_INLINE void load_terms(const ResidueDecodeTask& task, const double* orders, int at, V* x) {
   const V magic = broadcast<V>(kMagic);
@@ -108,41 +108,46 @@ JAXMD_INLINE void load_terms(const ResidueDecodeTask& task, const double* orders
   });
 }
 
+// result[0..n)[at ...] *= 2^exponent, canonically, for a pack of elements.
+void scale(double* result, int n, const int32_t* exponent, int at) {
+  Pack x[kMaxLimbs], r[kMaxLimbs];
+  for (int i = 0; i < n; ++i) x[i] = Value<Pack>::load(result + i * kBlock + at);
+  const MaskOf<Pack> ok = scale_lanes(x, n, exponent + at, r);
+  for (int i = 0; i < n; ++i) Value<Pack>::store(result + i * kBlock + at, r[i]);
+  if (all(ok)) return;
+  for (int l = 0; l < kLanes; ++l) {
+    if (lane(ok, l)) continue;
+    double limbs[kMaxLimbs], scaled[kMaxLimbs], buffer[kLanes];
+    for (int i = 0; i < n; ++i) {
+      Value<Pack>::store(buffer, x[i]);
+      limbs[i] = buffer[l];
+    }
+    scale_careful(limbs, n, exponent[at + l], scaled);
+    for (int i = 0; i < n; ++i) result[i * kBlock + at + l] = scaled[i];
+  }
+}
+
 // result[limb][64] = the terms' canonical sums, scaled. C: the number of slices as a constant, or 0.
 template <int C>
 void round_and_scale(const ResidueDecodeTask& task, const double* orders, const int32_t* exponent, double* result) {
   const int terms = C > 0 ? C : task.slices, limbs = task.out.count, kept = limbs < terms ? limbs : terms;
   for (int at = 0; at < kBlock; at += kLanes) {
-    Pack x[C > 0 ? C : kMaxTerms], y[kMaxLimbs], r[kMaxLimbs];
+    Pack x[C > 0 ? C : kMaxTerms];
     load_terms<C>(task, orders, at, x);
     const MaskOf<Pack> ok = distill<C>(x, terms, kept);
     for (int i = 0; i < limbs; ++i) {
       Value<Pack>::store(result + i * kBlock + at, i < kept ? x[i] : broadcast<Pack>(0.0));
     }
-    if (!all(ok)) {
-      for (int l = 0; l < kLanes; ++l) {
-        if (lane(ok, l)) continue;
-        double t[kMaxTerms], s[kMaxLimbs];
-        load_terms<0>(task, orders, at + l, t);
-        exact_sum(t, terms, limbs, 0, s);
-        for (int i = 0; i < limbs; ++i) result[i * kBlock + at + l] = s[i];
-      }
+    for (int l = 0; l < kLanes && !all(ok); ++l) {
+      if (lane(ok, l)) continue;
+      double t[kMaxTerms], sum[kMaxProductLimbs];
+      load_terms<0>(task, orders, at + l, t);
+      exact_sum(t, terms, limbs, 0, sum);
+      for (int i = 0; i < limbs; ++i) result[i * kBlock + at + l] = sum[i];
     }
-    for (int i = 0; i < limbs; ++i) y[i] = Value<Pack>::load(result + i * kBlock + at);
-    const MaskOf<Pack> scaled = scale_lanes(y, limbs, exponent + at, r);
-    double t[kMaxLimbs], s[kMaxLimbs];
-    for (int l = 0; l < kLanes && !all(scaled); ++l) {
-      if (lane(scaled, l)) continue;
-      for (int i = 0; i < limbs; ++i) t[i] = result[i * kBlock + at + l];
-      scale_careful(t, limbs, exponent[at + l], s);
-      for (int i = 0; i < limbs; ++i) {
-        double buffer[kLanes];
-        Value<Pack>::store(buffer, r[i]);
-        buffer[l] = s[i];
-        r[i] = Value<Pack>::load(buffer);
-      }
-    }
-    for (int i = 0; i < limbs; ++i) Value<Pack>::store(result + i * kBlock + at, r[i]);
+    const int head = limbs < kMaxLimbs ? limbs : kMaxLimbs;  // a limb more is the guard limb of a sum, by itself
+    scale(result, head, exponent, at);
+    if (limbs > head) scale(result + head * kBlock, limbs - head, exponent, at);
   }
 }
 
@@ -160,8 +165,8 @@ void residue_decode_block(const ResidueDecodeTask& task, int64_t begin, int64_t 
     int64_t i = begin / task.n, j = begin % task.n;
     const int32_t* column = task.column + i / task.m * task.n;
     for (int e = 0; e < count; ++e) {
-      exponent[e] = static_cast<int32_t>(static_cast<uint32_t>(task.row[i]) + static_cast<uint32_t>(column[j]) -
-                                         static_cast<uint32_t>(task.bits));
+      exponent[e] = static_cast<int32_t>(static_cast<uint32_t>(task.row[i]) + static_cast<uint32_t>(column[j]) +
+                                         static_cast<uint32_t>(task.raise));
       if (++j == task.n) {
         j = 0;
         column = task.column + ++i / task.m * task.n;

