@@ -1,0 +1,156 @@
+"""Engine "int8": whole products, their three steps, compile time, and exact integer products of FLINT for comparison.
+
+    python examples/bench/residues.py [--quick] [--out lines.jsonl] [--limit seconds]
+
+`ratio` is the time of the product over that of jnp.matmul of float64 at the same size in the same run. `tops` counts
+2 m n k of every int8 channel. FLINT (fmpz_mat, as many threads as cores; only on the CPU, where python-flint is
+installed) multiplies integers of 53 L bits, which is what the exact product of L-limb matrices takes at least.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+import time
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+import harness
+import jaxmd
+import product
+from _support import exact
+from jaxmd import _residue_steps, _residues, _slices
+
+SIZES = {
+    ("gpu", False): {
+        1: (1024, 2048, 4096, 8192, 16384),
+        2: (1024, 2048, 4096, 8192, 16384),
+        4: (1024, 2048, 4096, 8192),
+        8: (1024, 2048, 4096, 8192),
+        16: (1024, 2048, 4096, 8192),
+    },
+    ("gpu", True): {1: (1024,), 2: (1024, 2048), 4: (1024,)},
+    ("cpu", False): {1: (1024,), 2: (256, 512, 1024, 2048), 4: (256, 512, 1024, 2048), 8: (512,), 16: (256,)},
+    ("cpu", True): {2: (128,), 4: (64,)},
+}
+FLINT = {2: 1024, 4: 1024}
+
+
+def main() -> None:
+    arguments = harness.arguments(__doc__)
+    report = harness.Report(arguments)
+    platform = "gpu" if harness.on_gpu() else "cpu"
+    baselines: dict[int, float] = {}
+    for limbs, sizes in SIZES[platform, arguments.quick].items():
+        for n in sizes:
+            if not report.time_left():
+                report.line("skipped", engine="int8", limbs=limbs, shape=[n, n, n])
+                continue
+            if n not in baselines:
+                baselines[n] = float64_seconds(n)
+            product_case(report, limbs, n, baselines[n])
+            steps_case(report, limbs, n)
+            if platform == "cpu" and FLINT.get(limbs) == n:
+                flint_case(report, limbs, n)
+
+
+def float64_seconds(n: int) -> float:
+    a, b = (x.limbs[0] for x in product.operands(n, 1, 7))
+    return harness.measure(jnp.matmul, [(a, b)])[1].seconds
+
+
+def product_case(report: harness.Report, limbs: int, n: int, baseline: float) -> None:
+    a, b = product.operands(n, limbs)
+    for accuracy in ("componentwise", "normwise", "exact"):
+        if accuracy == "exact" and n > 2048:
+            continue
+        function = functools.partial(jaxmd.matmul, engine="int8", accuracy=accuracy)
+        start = time.perf_counter()
+        jax.jit(function).lower(a, b).compile()
+        compile_seconds = time.perf_counter() - start
+        c, timing = harness.measure(function, [(a, b)])
+        error = exact.product_error(a.limbs, b.limbs, c.limbs, 53 * limbs)
+        report.line(
+            "matmul",
+            timing,
+            engine="int8",
+            accuracy=accuracy,
+            limbs=limbs,
+            shape=[n, n, n],
+            T=2 * n**3 / timing.seconds / 1e12,
+            float64_seconds=baseline,
+            ratio=timing.seconds / baseline,
+            compile_seconds=compile_seconds,
+            error_units=error.units,
+            error_relative=error.relative,
+        )
+
+
+def steps_case(report: harness.Report, limbs: int, n: int) -> None:
+    """Encode (one operand), product and decode at the base level, each a program of its own."""
+    plan = _residues.plan(n, 53 * limbs + 2)
+    a, b = (x.limbs for x in product.operands(n, limbs))
+    shift = jnp.zeros(n, jnp.int32)
+    row = jax.jit(lambda x: _slices.shared_exponent(_slices.exponents(x), -1))(a)
+    column = jax.jit(lambda x: _slices.shared_exponent(_slices.exponents(x), -2))(b)
+    encode = lambda side: lambda x, e: _residue_steps.encode(x, e, shift, plan, side)
+    left, first = harness.measure(encode(0), [(a, row)], 0.5)
+    right, second = harness.measure(encode(1), [(b, column)], 0.5)
+    multiply = functools.partial(_residue_steps.product, plan=plan)
+    (small, wide), timing = harness.measure(multiply, [(left, right)], 0.5)
+    decode = functools.partial(_residue_steps.decode, plan=plan, limbs=limbs)
+    c, third = harness.measure(decode, [(small, wide, row, column)], 0.5)
+    common: dict[str, Any] = {"engine": "int8", "limbs": limbs, "shape": [n, n, n], "channels": plan.channels}
+    error = exact.product_error(a, b, c, 53 * limbs).units
+    operand, entries = 8 * limbs * n * n, n * n
+    for name, step, moved in (("encode_left", first, operand), ("encode_right", second, operand)):
+        moved += plan.channels * entries
+        report.line(f"residue_{name}", step, bytes_per_second=moved / step.seconds, error_units=error, **common)
+    tops = 2 * n**3 * plan.channels / timing.seconds / 1e12
+    report.line("residue_matmul", timing, tops=tops, wrong_residues=wrong(left, right, small, plan), **common)
+    moved = (len(plan.small) + 6 * len(plan.pairs) + 8 * limbs) * entries
+    report.line("residue_decode", third, bytes_per_second=moved / third.seconds, error_units=error, **common)
+
+
+def wrong(left: jax.Array, right: jax.Array, small: jax.Array, plan: _residues.Plan) -> int:
+    """Residues that differ from Python's integers, in the first row of the result."""
+    a, b = (np.asarray(x[: len(plan.small)], np.int64) for x in (left[:, :1], right))
+    sums = np.einsum("gk,gnk->gn", a[:, 0], b)
+    p = np.array(plan.small)[:, None]
+    return int(((sums + p // 2) % p - p // 2 != np.asarray(small[:, 0], np.int64)).sum())
+
+
+def flint_case(report: harness.Report, limbs: int, n: int) -> None:
+    """FLINT's product of two n × n matrices of random 53 L-bit integers; exact, so without an error."""
+    try:
+        import flint
+    except ImportError:
+        report.line("skipped", engine="flint", limbs=limbs, shape=[n, n, n])
+        return
+    flint.ctx.threads = os.cpu_count() or 1
+    size = -(-53 * limbs // 8)
+    text = np.random.default_rng(1).bytes(2 * n * n * size)
+    words = [int.from_bytes(text[i : i + size], "little") >> (8 * size - 53 * limbs) for i in range(0, len(text), size)]
+    a, b = flint.fmpz_mat(n, n, words[: n * n]), flint.fmpz_mat(n, n, words[n * n :])
+    seconds = []
+    for _ in range(3):
+        start = time.perf_counter()
+        a * b
+        seconds.append(time.perf_counter() - start)
+    timing = harness.Time(min(seconds), max(seconds) - min(seconds), len(seconds))
+    report.line(
+        "matmul",
+        timing,
+        engine="flint",
+        limbs=limbs,
+        shape=[n, n, n],
+        T=2 * n**3 / timing.seconds / 1e12,
+        error_units=0,
+    )
+
+
+if __name__ == "__main__":
+    main()
