@@ -15,7 +15,8 @@ constexpr int64_t kResidueStep = 16;  // k is a multiple of it
 constexpr int64_t kResidueRows = 264, kResidueColumns = 512, kResidueDepth = 512;
 constexpr int64_t kResidueRegisterRows = 12, kResidueRegisterColumns = 32;  // multiples of those of every kernel
 
-constexpr int64_t round_up(int64_t x, int64_t step) { return (x + step - 1) / step * step; }
+// Internal linkage: these are compiled once per instruction set, and the linker must not merge them.
+static constexpr int64_t round_up(int64_t x, int64_t step) { return (x + step - 1) / step * step; }
 
 struct ResidueTile {
   const int8_t *a, *b;  // the first row of each; rows are k apart
@@ -32,7 +33,7 @@ struct ResidueScratch {
   size_t panel, sums, bytes;     // offsets in bytes, and the whole
 };
 
-inline ResidueScratch residue_scratch(int64_t rows, int64_t columns, int64_t k) {
+static inline ResidueScratch residue_scratch(int64_t rows, int64_t columns, int64_t k) {
   const int64_t depth = k < kResidueDepth ? k : kResidueDepth;
   const int64_t all_rows = round_up(rows, kResidueRegisterRows);
   ResidueScratch s;
