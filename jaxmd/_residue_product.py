@@ -142,7 +142,7 @@ def _by_pieces(
         def add_block(start: Any, total: tuple[jax.Array, jax.Array], first: Any = 0) -> tuple[jax.Array, jax.Array]:
             # the last block starts where the one before ended, so its overlap is cleared: zeros add nothing
             x, y = left(z, i, start), right(z, j, start)
-            x = jnp.where(jnp.arange(x.shape[-1]) >= first - start, x, jnp.int8(0))
+            x = jnp.where(jnp.arange(x.shape[-1], dtype=jnp.int32) >= first - start, x, jnp.int8(0))
             return _residue_steps.add(total, _residue_steps.product(x, y, plan), plan)
 
         ones, shape = len(plan.small), (piece.batch, piece.m, piece.n)

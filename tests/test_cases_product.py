@@ -11,7 +11,7 @@ import pytest
 
 import jaxmd as md
 
-ENGINES = ["fp64", "direct"]
+ENGINES = ["int8", "fp64", "direct"]
 
 
 def case(name):

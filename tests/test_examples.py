@@ -220,14 +220,14 @@ def test_benchmarks_write_lines(script: str, tmp_path: Path) -> None:
     assert records
     for record in records:
         assert {"operation", "device", "commit", "date"} <= record.keys()
-        ours = record.get("engine") in ("fp64", "direct", "auto")
+        ours = record.get("engine") in ("int8", "fp64", "direct", "auto")
         assert not ours or record.get("error_units", 0) <= 1, record
 
 
 @pytest.mark.parametrize("machine", ["h200", "cpu"])
 def test_committed_lines_keep_the_contract(machine: str) -> None:
     for record in lines.read(machine):
-        if record.get("engine") in ("fp64", "direct", "auto") and "error_units" in record:
+        if record.get("engine") in ("int8", "fp64", "direct", "auto") and "error_units" in record:
             assert record["error_units"] <= 1, record
 
 

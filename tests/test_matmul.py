@@ -13,7 +13,7 @@ import pytest
 
 from jaxmd._matmul import matmul_limbs
 
-ENGINES = ["fp64", "direct"]
+ENGINES = ["int8", "fp64", "direct"]
 
 
 def some(fast, *rest):

@@ -12,7 +12,7 @@ import pytest
 from jaxmd import _engines, _ffi, _matmul, _product, _slices
 from jaxmd._matmul import matmul_limbs
 
-ENGINES = ["fp64", "direct"]
+ENGINES = ["int8", "fp64", "direct"]
 
 
 @functools.partial(jax.jit, static_argnames=("limbs", "engine", "accuracy"))

@@ -1,0 +1,119 @@
+"""Products in residues by pieces, and the one level that runs."""
+
+import functools
+
+import inputs
+import jax
+import jax.numpy as jnp
+import numpy as np
+import oracles
+import pytest
+
+from jaxmd import _engines, _residue_product, _residue_steps, _residues, _slices
+from jaxmd._matmul import matmul_limbs
+from jaxmd._residue_product import Tile
+
+
+@pytest.mark.parametrize(
+    "piece",
+    [
+        Tile(1, 5, 7, 40),
+        Tile(2, 5, 7, 40),
+        Tile(3, 2, 7, 40),
+        Tile(3, 5, 3, 40),
+        Tile(3, 5, 7, 16),
+        Tile(1, 2, 3, 32),
+    ],
+)
+@pytest.mark.parametrize("shape", [(3, 5, 7), (3, 7, 5)])
+def test_pieces_give_the_same_bits(monkeypatch, shape, piece):
+    batch, m, n = shape
+    rng = inputs.generator("pieces", shape)
+    a, b = inputs.full(rng, (batch, m, 40), 3), inputs.full(rng, (batch, 40, n), 3)
+    multiply = lambda: jax.jit(functools.partial(matmul_limbs, limbs=3, engine="int8", accuracy="normwise"))(a, b)
+    whole = multiply()
+    assert oracles.product_error(whole, a, b, 3, normwise=True) <= 1
+    piece = Tile(piece.batch, min(piece.m, m), min(piece.n, n), piece.k)
+    monkeypatch.setattr(_residue_product, "tile", lambda *sizes: piece)
+    oracles.assert_bits(multiply(), whole)
+
+
+def test_pieces_under_shard_map(monkeypatch):
+    from jax.sharding import PartitionSpec as P
+
+    rng = inputs.generator("pieces", "shards")
+    a, b = inputs.full(rng, (8, 20), 2), inputs.full(rng, (20, 6), 2)
+    monkeypatch.setattr(_residue_product, "tile", lambda *sizes: Tile(1, 1, 4, 16))
+    f = functools.partial(matmul_limbs, limbs=2, engine="int8")
+    mesh = jax.make_mesh((4,), ("x",), axis_types=(jax.sharding.AxisType.Auto,), devices=jax.devices("cpu")[:4])
+    c = jax.jit(jax.shard_map(f, mesh=mesh, in_specs=(P("x"), P()), out_specs=P("x")))(a, b)
+    assert oracles.product_error(c, a, b, 2) <= 1
+
+
+@pytest.mark.parametrize("limbs", [1, 2, 4, 8, 16])
+@pytest.mark.parametrize(
+    "sizes",
+    [
+        (1, 1024, 1024, 1024),
+        (1, 32768, 32768, 32768),
+        (1, 8192, 8192, 8192),
+        (1024, 128, 128, 128),
+        (1, 1, 100000, 4096),
+        (1, 100000, 3, 4096),
+        (1, 64, 64, 10**7),
+        (1, 10**6, 10**6, 1),
+        (0, 5, 5, 5),
+        (1, 0, 5, 5),
+    ],
+)
+def test_scratch_stays_in_the_budget(sizes, limbs):
+    """Never more than operands and result take, or 1 GiB; pieces of a useful size."""
+    batch, m, n, k = sizes
+    plan = _residues.plan(k, 53 * limbs + 2)
+    piece = _residue_product.tile(batch, m, n, k, plan, limbs)
+    assert piece.scratch(plan) <= max(2**30, 8 * limbs * batch * (m * k + k * n + m * n))
+    assert piece.batch >= 1 and piece.m >= min(m, 512) and piece.n >= min(n, 512) and piece.k >= min(k, 4096)
+    assert piece.k == k or piece.k % _residue_steps.K_MULTIPLE == 0
+    if limbs <= 2 and 1 < batch * m < 2000:
+        assert piece.m == m and piece.n == n
+
+
+@pytest.mark.parametrize("batch", [(), (3,)])
+@pytest.mark.parametrize(("spread", "level"), [(0.0, 0), (6.0, 1), (40.0, 2)])
+def test_one_level_runs(monkeypatch, spread, level, batch):
+    """Counted as they run, under vmap too: what the magnitudes certify pays for one product, at the base level."""
+    k, ran = 50 + level, []
+    multiply = _residue_steps.product
+
+    def counted(a, b, plan):
+        small, wide = multiply(a, b, plan)
+        note = lambda x: ran.append(plan.bits) or np.int8(0)
+        return small + jax.pure_callback(note, jax.ShapeDtypeStruct((), np.int8), small.ravel()[0]), wide
+
+    monkeypatch.setattr(_residue_steps, "product", counted)
+    rng = inputs.generator("one level", spread, batch)
+    a, b = (inputs.full(rng, (*batch, *s), 2, spread) for s in ((30, k), (k, 30)))
+    f = functools.partial(matmul_limbs, limbs=2, engine="int8")
+    c = jax.block_until_ready(jax.jit(jax.vmap(f) if batch else f)(a, b))
+    assert oracles.product_error(c, a, b, 2) <= 1
+    words = (108, *(109 + guard for guard in _engines.GUARD_LEVELS[1:]))
+    assert ran == [_residues.plan(k, words[level]).bits]
+
+
+@pytest.mark.parametrize("kind", ["normal", "uniform", "positive", pytest.param("symmetric", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("n", [64, 512])
+def test_benign_data_are_certified(kind, n):
+    """Ordinary matrices stay at the base level: nothing but one int8 product is paid for the guarantee."""
+    rng = np.random.default_rng(5)
+    make = {
+        "normal": rng.standard_normal,
+        "uniform": lambda shape: rng.uniform(-1, 1, shape),
+        "positive": lambda shape: rng.uniform(0, 1, shape),
+        "symmetric": lambda shape: (lambda x: x + x.T)(rng.standard_normal(shape)),
+    }[kind]
+    for limbs in (1, 2, 4):
+        a, b = ((jnp.asarray(make((n, n))),) for _ in range(2))
+        row = _slices.shared_exponent(_slices.exponents(a), -1)
+        column = _slices.shared_exponent(_slices.exponents(b), -2)
+        least = _engines.least_magnitude(_engines.magnitudes(a, row, 0), _engines.magnitudes(b, column, 1))
+        assert int(least) >= _engines.certificate(_residues.plan(n, 53 * limbs + 2), limbs)
