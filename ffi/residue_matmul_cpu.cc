@@ -26,8 +26,8 @@ struct Tiling {
 
 int64_t tiles_of(int64_t x, int64_t size) { return (x + size - 1) / size; }
 
-// Equal tiles: the largest, or smaller ones where that leaves threads idle. Each row of tiles packs b again, which costs
-// as much as 4 rows, each column of tiles packs a again, as much as 2 columns: columns are cut first.
+// Equal tiles: the largest, or smaller ones where that leaves threads idle. Each row of tiles packs b again, which
+// costs as much as 4 rows, each column of tiles widens a again, as much as 2 columns: columns are cut first.
 Tiling tiling(const ResidueShape& s, int64_t threads) {
   int64_t rows = std::min(s.m, kResidueRows), columns = std::min(s.n, kResidueColumns);
   const int64_t products = s.channels * s.batch;

@@ -31,7 +31,8 @@ namespace JAXMD_ISA {
 namespace {
 
 // int16 of `rows` rows of `depth` bytes, and zeros in the rows up to `all`.
-void widen(const int8_t* x, int64_t stride, int64_t rows, int64_t depth, int64_t all, int16_t* out, int64_t out_stride) {
+void widen(const int8_t* x, int64_t stride, int64_t rows, int64_t depth, int64_t all, int16_t* out,
+           int64_t out_stride) {
   for (int64_t i = 0; i < rows; ++i) {
     for (int64_t l = 0; l < depth; ++l) out[i * out_stride + l] = x[i * stride + l];
   }
