@@ -15,7 +15,8 @@
 
 namespace jaxmd {
 
-constexpr int64_t kResidueBlock = 64;  // elements decoded at a time
+constexpr int kResidueBlock = 512;  // elements of a kernel call
+constexpr int kResidueStep = 64;    // elements put together at a time
 constexpr int kMaxResidueSlices = 128;
 
 struct ResidueDecodeTask {
@@ -34,8 +35,12 @@ struct ResidueDecodeTask {
   const double* weight;    // [c]
 };
 
-// Elements begin ... end - 1 of [batch, m, n], begin a multiple of kResidueBlock. Scratch: (ones + pairs + 1 + c + limbs)
-// kResidueBlock doubles.
+// Elements begin ... end - 1 of [batch, m, n], at most kResidueBlock of them. Scratch: residue_decode_scratch doubles.
 using ResidueDecodeKernel = void(const ResidueDecodeTask& task, int64_t begin, int64_t end, double* scratch);
+
+inline int64_t residue_decode_scratch(const ResidueDecodeTask& task) {
+  const int64_t moduli = task.ones + task.pairs;
+  return (moduli + 1 + task.slices + task.out.count) * kResidueStep + moduli * kResidueBlock / 4;
+}
 
 }  // namespace jaxmd

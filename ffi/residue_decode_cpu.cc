@@ -85,10 +85,12 @@ ffi::Error residue_decode(ffi::ThreadPool pool, int64_t beta, int64_t low, int64
   task.product = product.typed_data();
   task.weight = weight.data();
   ResidueDecodeKernel* const kernel = JAXMD_CHOSEN(residue_decode_block);
-  const int64_t blocks = std::max<int64_t>(1, 100000 / ((1 + terms) * (count + 20) * kResidueBlock / 4));
+  const int64_t blocks = std::max<int64_t>(1, 200000 / ((1 + terms) * (count + 20) * kResidueBlock / 4));
   parallel_for(pool, elements, blocks * kResidueBlock, [=, &task](int64_t begin, int64_t end) {
-    std::vector<double> scratch((count + 1 + terms + task.out.count) * kResidueBlock);
-    kernel(task, begin, end, scratch.data());
+    std::vector<double> scratch(residue_decode_scratch(task));
+    for (; begin < end; begin += kResidueBlock) {
+      kernel(task, begin, std::min<int64_t>(end, begin + kResidueBlock), scratch.data());
+    }
   });
   return ffi::Error::Success();
 }

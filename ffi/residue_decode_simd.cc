@@ -1,6 +1,6 @@
-// Reconstruction of products from residues, 64 elements at a time. Compiled once per instruction set.
+// Reconstruction of products from residues, collected from 512 elements and put together for 64 at a time. Compiled once per instruction set.
 //
-// Shapes: residue_decode.h; r [modulus][64] and orders [1 + c][64] in scratch.
+// Shapes: residue_decode.h; residues [modulus][512], r [modulus][64] and orders [1 + c][64] in scratch.
 // Tiling: two packs of elements by up to six rows of the table stay in registers over all moduli.
 // Exact: residues, S_j and their products are integers below 2^53; one canonical rounding, one scaling, as those of
 //   jaxmd_renormalize and jaxmd_scale. q is not exact, but C'/P is far enough from a half (`_residues._capacity`).
@@ -15,7 +15,7 @@ namespace jaxmd {
 namespace JAXMD_ISA {
 namespace {
 
-constexpr int kBlock = kResidueBlock;
+constexpr int kBlock = kResidueStep;
 constexpr int kLanes = Value<Pack>::lanes;
 constexpr double kMagic = 0x1.8p52;
 
@@ -29,34 +29,33 @@ JAXMD_INLINE V multiply_add(V a, V b, V c) {
 #endif
 }
 
-// Residues of elements begin ... begin + count - 1 as doubles, 0 beyond.
-void load_residues(const ResidueDecodeTask& task, int64_t begin, int count, double* r) {
+// Residues of elements begin ... begin + count - 1, from channels far apart to rows of kResidueBlock int16: their
+// caches would have to hold one line of every channel in one place.
+void collect(const ResidueDecodeTask& task, int64_t begin, int count, int16_t* r) {
   const int64_t channel = task.batch * task.m * task.n;
-  for (int i = 0; i < task.ones; ++i, r += kBlock) {
+  for (int i = 0; i < task.ones; ++i, r += kResidueBlock) {
     const int8_t* from = task.small + i * channel + begin;
-    if (count == kBlock) {
-      for (int e = 0; e < kBlock; ++e) r[e] = from[e];
-    } else {
-      for (int e = 0; e < kBlock; ++e) r[e] = e < count ? from[e] : 0;
-    }
+    for (int e = 0; e < count; ++e) r[e] = from[e];
   }
-  for (int j = 0; j < task.pairs; ++j, r += kBlock) {
-    const int16_t* from = task.wide + 3 * j * channel + begin;
+  for (int j = 0; j < task.pairs; ++j, r += kResidueBlock) {
+    const int16_t* const from = task.wide + 3 * j * channel + begin;
+    const int16_t *const a = from, *const b = from + channel, *const c = from + 2 * channel;
     const double p = task.moduli[task.ones + j], inverse = 1.0 / p;
-    uint32_t w[3];
-    for (int c = 0; c < 3; ++c) w[c] = static_cast<uint32_t>(task.combine[3 * j + c]);
-    int16_t m[3][kBlock];
-    for (int c = 0; c < 3; ++c) {
-      memset(m[c], 0, sizeof m[c]);
-      memcpy(m[c], from + c * channel, count * sizeof(int16_t));
-    }
-    for (int e = 0; e < kBlock; ++e) {  // 3 (p/2)^2 < 2^31
-      const uint32_t sum = w[0] * static_cast<uint32_t>(m[0][e]) + w[1] * static_cast<uint32_t>(m[1][e]) +
-                           w[2] * static_cast<uint32_t>(m[2][e]);
+    const uint32_t wa = task.combine[3 * j], wb = task.combine[3 * j + 1], wc = task.combine[3 * j + 2];
+    for (int e = 0; e < count; ++e) {  // 3 (p/2)^2 < 2^31
+      const uint32_t sum =
+          wa * static_cast<uint32_t>(a[e]) + wb * static_cast<uint32_t>(b[e]) + wc * static_cast<uint32_t>(c[e]);
       const double s = static_cast<int32_t>(sum);
       const double q = (s * inverse + kMagic) - kMagic;
-      r[e] = s - q * p;
+      r[e] = static_cast<int16_t>(static_cast<int32_t>(s - q * p));
     }
+  }
+}
+
+// r[modulus][64] as doubles.
+void widen(const int16_t* residues, int moduli, double* r) {
+  for (int i = 0; i < moduli; ++i, r += kBlock, residues += kResidueBlock) {
+    for (int e = 0; e < kBlock; ++e) r[e] = residues[e];
   }
 }
 
@@ -108,29 +107,58 @@ JAXMD_INLINE void load_terms(const ResidueDecodeTask& task, const double* orders
   });
 }
 
-// result[0..n)[at ...] *= 2^exponent, canonically, for a pack of elements.
-void scale(double* result, int n, const int32_t* exponent, int at) {
-  Pack x[kMaxLimbs], r[kMaxLimbs];
+// Exponents of 64 elements, negated too where all are moderate.
+struct Exponents {
+  int32_t e[kBlock], minus[kBlock];
+  bool moderate;
+};
+
+// Of elements begin ... begin + count - 1; 0 beyond.
+void load_exponents(const ResidueDecodeTask& task, int64_t begin, int count, Exponents* to) {
+  for (int e = 0; e < kBlock; ++e) to->e[e] = 0;
+  int64_t i = begin / task.n, j = begin % task.n;
+  for (int e = 0; e < count; j = 0, ++i) {
+    const uint32_t row = static_cast<uint32_t>(task.row[i]) + static_cast<uint32_t>(task.raise);
+    const int32_t* column = task.column + i / task.m * task.n + j;
+    const int here = task.n - j < count - e ? static_cast<int>(task.n - j) : count - e;
+    for (int c = 0; c < here; ++c) to->e[e + c] = static_cast<int32_t>(row + static_cast<uint32_t>(column[c]));
+    e += here;
+  }
+  int32_t far = 0;
+  for (int e = 0; e < kBlock; ++e) {
+    far |= to->e[e] < -1000 || to->e[e] > 1000;
+    to->minus[e] = static_cast<int32_t>(-static_cast<uint32_t>(to->e[e]));
+  }
+  to->moderate = far == 0;
+}
+
+// result[0..n)[at ...] *= 2^exponent, canonically, for a pack of elements. K: n as a constant, or 0.
+template <int K>
+JAXMD_INLINE void scale(double* result, int n, const Exponents& exponent, int at) {
+  Pack x[K > 0 ? K : kMaxLimbs], r[K > 0 ? K : kMaxLimbs];
   for (int i = 0; i < n; ++i) x[i] = Value<Pack>::load(result + i * kBlock + at);
-  const MaskOf<Pack> ok = scale_lanes(x, n, exponent + at, r);
+  const MaskOf<Pack> ok = exponent.moderate ? scale_fast(x, n, load_power(exponent.e + at, Pack{}),
+                                                         load_power(exponent.minus + at, Pack{}), r)
+                                            : scale_lanes(x, n, exponent.e + at, r);
   for (int i = 0; i < n; ++i) Value<Pack>::store(result + i * kBlock + at, r[i]);
   if (all(ok)) return;
   for (int l = 0; l < kLanes; ++l) {
     if (lane(ok, l)) continue;
-    double limbs[kMaxLimbs], scaled[kMaxLimbs], buffer[kLanes];
+    double limbs[kMaxLimbs] = {}, scaled[kMaxLimbs], buffer[kLanes];
     for (int i = 0; i < n; ++i) {
       Value<Pack>::store(buffer, x[i]);
       limbs[i] = buffer[l];
     }
-    scale_careful(limbs, n, exponent[at + l], scaled);
+    scale_careful(limbs, n, exponent.e[at + l], scaled);
     for (int i = 0; i < n; ++i) result[i * kBlock + at + l] = scaled[i];
   }
 }
 
-// result[limb][64] = the terms' canonical sums, scaled. C: the number of slices as a constant, or 0.
-template <int C>
-void round_and_scale(const ResidueDecodeTask& task, const double* orders, const int32_t* exponent, double* result) {
-  const int terms = C > 0 ? C : task.slices, limbs = task.out.count, kept = limbs < terms ? limbs : terms;
+// result[limb][64] = the terms' canonical sums, scaled. C, K: the number of slices and of limbs as constants, or 0.
+template <int C, int K>
+void round_and_scale(const ResidueDecodeTask& task, const double* orders, const Exponents& exponent, double* result) {
+  const int terms = C > 0 ? C : task.slices, limbs = K > 0 ? K : task.out.count;
+  const int kept = limbs < terms ? limbs : terms;
   for (int at = 0; at < kBlock; at += kLanes) {
     Pack x[C > 0 ? C : kMaxTerms];
     load_terms<C>(task, orders, at, x);
@@ -146,41 +174,41 @@ void round_and_scale(const ResidueDecodeTask& task, const double* orders, const 
       for (int i = 0; i < limbs; ++i) result[i * kBlock + at + l] = sum[i];
     }
     const int head = limbs < kMaxLimbs ? limbs : kMaxLimbs;  // a limb more is the guard limb of a sum, by itself
-    scale(result, head, exponent, at);
-    if (limbs > head) scale(result + head * kBlock, limbs - head, exponent, at);
+    scale<K>(result, head, exponent, at);
+    if (limbs > head) scale<0>(result + head * kBlock, limbs - head, exponent, at);
   }
+}
+
+using Rounding = void(const ResidueDecodeTask&, const double*, const Exponents&, double*);
+
+// The one for the usual numbers of slices of 1 to 4 limbs, or the general one.
+Rounding* rounding(int slices, int limbs) {
+  if (slices == 2 && limbs == 1) return round_and_scale<2, 1>;
+  if (slices == 4 && limbs == 2) return round_and_scale<4, 2>;
+  if (slices == 5 && limbs == 3) return round_and_scale<5, 3>;
+  if (slices == 7 && limbs == 4) return round_and_scale<7, 4>;
+  return round_and_scale<0, 0>;
 }
 
 }  // namespace
 
 extern ResidueDecodeKernel residue_decode_block;
 void residue_decode_block(const ResidueDecodeTask& task, int64_t begin, int64_t end, double* scratch) {
-  double* const orders = scratch + (task.ones + task.pairs) * kBlock;
+  const int moduli = task.ones + task.pairs, count = static_cast<int>(end - begin);
+  double* const orders = scratch + moduli * kBlock;
   double* const result = orders + (1 + task.slices) * kBlock;
-  for (; begin < end; begin += kBlock) {
-    const int count = end - begin < kBlock ? static_cast<int>(end - begin) : kBlock;
-    load_residues(task, begin, count, scratch);
+  int16_t* const residues = reinterpret_cast<int16_t*>(result + task.out.count * kBlock);
+  collect(task, begin, count, residues);
+  Rounding* const finish = rounding(task.slices, task.out.count);
+  for (int at = 0; at < count; at += kBlock) {
+    const int here = count - at < kBlock ? count - at : kBlock;
+    Exponents exponent;
+    load_exponents(task, begin + at, here, &exponent);
+    widen(residues + at, moduli, scratch);
     multiply(task, scratch, orders);
-    int32_t exponent[kBlock] = {};
-    int64_t i = begin / task.n, j = begin % task.n;
-    const int32_t* column = task.column + i / task.m * task.n;
-    for (int e = 0; e < count; ++e) {
-      exponent[e] = static_cast<int32_t>(static_cast<uint32_t>(task.row[i]) + static_cast<uint32_t>(column[j]) +
-                                         static_cast<uint32_t>(task.raise));
-      if (++j == task.n) {
-        j = 0;
-        column = task.column + ++i / task.m * task.n;
-      }
-    }
-    const auto step = task.slices == 2   ? round_and_scale<2>
-                      : task.slices == 3 ? round_and_scale<3>
-                      : task.slices == 4 ? round_and_scale<4>
-                      : task.slices == 5 ? round_and_scale<5>
-                      : task.slices == 7 ? round_and_scale<7>
-                                         : round_and_scale<0>;
-    step(task, orders, exponent, result);
+    finish(task, orders, exponent, result);
     for (int l = 0; l < task.out.count; ++l) {
-      memcpy(task.out.limb[l] + begin, result + l * kBlock, count * sizeof(double));
+      memcpy(task.out.limb[l] + begin + at, result + l * kBlock, here * sizeof(double));
     }
   }
 }

@@ -71,10 +71,11 @@ struct Cut {
 };
 
 Cut cut(const ResidueEncodeTask& task) {
-  // limbs and digits of a chunk in some 32 KB; a transposed one has eight columns, a cache line, where it can
-  const int64_t each = 8 * task.x.count + 4 * task.digit_pairs;
-  const int64_t elements = std::min<int64_t>(1024, std::max<int64_t>(256, 32768 / each / 64 * 64));
-  const int64_t least = task.transposed ? 8 : 1;
+  // limbs and digits of a chunk in 32 KB, or 64 KB of a transposed operand, whose chunks have eight columns, a cache
+  // line, where they can, and want long runs of memory all the same
+  const int64_t least = task.transposed ? 8 : 1, each = 8 * task.x.count + 4 * task.digit_pairs;
+  const int64_t wanted = (task.transposed ? 65536 : 32768) / each / 64 * 64;
+  const int64_t elements = std::min<int64_t>(task.transposed ? 2048 : 1024, std::max<int64_t>(256, wanted));
   if (task.padded * least <= elements) {
     const int64_t rows = std::min(elements / task.padded / least * least, task.rows);
     return {rows, task.padded, task.padded};

@@ -25,53 +25,94 @@ inline int64_t place(int64_t at) {
   return at - in_group + in_group % 8 * kDoubles + in_group / 8;
 }
 
-inline int32_t clamped_power(int64_t power) {
-  return static_cast<int32_t>(power < -2000 ? -2000 : power > 2000 ? 2000 : power);
+inline int64_t clamped(int64_t x, int64_t bound) { return x < -bound ? -bound : x > bound ? bound : x; }
+
+// The power of two that takes each element of row i to the grid. `same`: the shifts are all equal.
+inline void gather_powers(const ResidueEncodeTask& task, const ResidueEncodeChunk& chunk, int64_t i, int64_t count,
+                          bool same, int32_t* power) {
+  const int64_t at = chunk.batch * task.rows + chunk.row + i;
+  const int32_t raise = task.bits - task.bits / 2 - static_cast<int32_t>(clamped(task.exponent[at], 1 << 20));
+  const int32_t* shift = task.shift + chunk.batch * task.k + chunk.first;
+  for (int64_t l0 = 0; l0 < count; l0 += 8) {
+    const int64_t here = count - l0 < 8 ? count - l0 : 8;
+    int32_t e[8] = {};
+    std::memcpy(e, shift + l0, here * sizeof(int32_t));
+    for (int v = 0; v < 8; ++v) {
+      const int32_t bounded = e[v] < -(1 << 20) ? -(1 << 20) : e[v] > 1 << 20 ? 1 << 20 : e[v];
+      const int32_t sum = raise - bounded;
+      e[v] = sum < -2000 ? -2000 : sum > 2000 ? 2000 : sum;
+    }
+    if (same) {  // and rows are whole groups, so the order does not matter
+      int32_t* row = power + i * chunk.pitch;
+      for (int64_t l = 0; l < chunk.pitch; ++l) row[l] = e[0];
+      return;
+    }
+    int32_t* element = power + place(i * chunk.pitch + l0);
+    for (int v = 0; v < 8; ++v) element[v * kDoubles] = e[v];
+  }
+}
+
+// A whole group of one row, which lies in memory in order.
+inline void gather_group(const double* x, double* to) {
+  for (int h = 0; h < 8; h += kDoubles) {
+    F64 r[kDoubles];
+    for (int a = 0; a < kDoubles; ++a) r[a] = load_vector<F64>(x + 8 * a + h);
+    transpose(r);
+    for (int v = 0; v < kDoubles; ++v) store_vector(to + (h + v) * kDoubles, r[v]);
+  }
+}
+
+// Whole groups of `columns` rows, a multiple of kDoubles, of an operand that is transposed in memory.
+inline void gather_columns(const double* x, int64_t stride, int64_t columns, double* to, int64_t pitch,
+                           int64_t prefetch) {
+  for (int v = 0; v < 8; ++v) {
+    for (int a = 0; a < kDoubles; ++a) __builtin_prefetch(x + (8 * a + v) * stride + prefetch, 0, 2);
+    for (int64_t i = 0; i < columns; i += kDoubles) {
+      F64 r[kDoubles];
+      for (int a = 0; a < kDoubles; ++a) r[a] = load_vector<F64>(x + (8 * a + v) * stride + i);
+      transpose(r);
+      for (int c = 0; c < kDoubles; ++c) store_vector(to + (i + c) * pitch + v * kDoubles, r[c]);
+    }
+  }
 }
 
 // Limbs of the chunk, and for each element the power of two that takes it to the grid.
 inline void gather(const ResidueEncodeTask& task, const ResidueEncodeChunk& chunk, const ResidueEncodeScratch& to) {
-  const int64_t end = chunk.first + chunk.length < task.k ? chunk.first + chunk.length : task.k;
-  if (end - chunk.first < chunk.pitch || chunk.count * chunk.pitch < to.elements) {  // there is padding
+  const int64_t left = task.k - chunk.first, count = left < chunk.length ? left : chunk.length;
+  if (count < chunk.pitch || chunk.count * chunk.pitch < to.elements) {  // there is padding
     std::memset(to.limbs, 0, task.x.count * to.elements * sizeof(double));
     std::memset(to.power, 0, to.elements * sizeof(int32_t));
   }
-  const int64_t raise = task.bits - task.bits / 2;
-  const int32_t* shift = task.shift + chunk.batch * task.k;
-  const int32_t* exponent = task.exponent + chunk.batch * task.rows + chunk.row;
-  for (int64_t l0 = chunk.first; l0 < end; l0 += 8) {
-    const int64_t here = end - l0 < 8 ? end - l0 : 8;
-    for (int64_t i = 0; i < chunk.count; ++i) {
-      int32_t* power = to.power + place(i * chunk.pitch + l0 - chunk.first);
-      for (int64_t v = 0; v < here; ++v) {
-        power[v * kDoubles] = clamped_power(raise - exponent[i] - static_cast<int64_t>(shift[l0 + v]));
+  const bool aligned = chunk.pitch % kVectorBytes == 0;
+  const int32_t* shift = task.shift + chunk.batch * task.k + chunk.first;
+  int32_t unlike = 0;
+  for (int64_t l = 0; l < count; ++l) unlike |= shift[l] ^ shift[0];
+  for (int64_t i = 0; i < chunk.count; ++i) gather_powers(task, chunk, i, count, aligned && unlike == 0, to.power);
+  const int64_t row_step = task.transposed ? 1 : task.k, step = task.transposed ? task.rows : 1;
+  const int64_t start = chunk.batch * task.rows * task.k + chunk.row * row_step + chunk.first * step;
+  for (int j = 0; j < task.x.count; ++j) {
+    const double* x = task.x.limb[j] + start;
+    double* limbs = to.limbs + j * to.elements;
+    int64_t done = 0;  // rows of which whole groups are taken by columns
+    if (task.transposed && aligned) {
+      done = chunk.count / kDoubles * kDoubles;
+      for (int64_t l = 0; l + kVectorBytes <= count; l += kVectorBytes) {
+        const int64_t prefetch = l + 2 * kVectorBytes <= count ? kVectorBytes * step : 0;
+        gather_columns(x + l * step, step, done, limbs + l, chunk.pitch, prefetch);
       }
     }
-  }
-  const int64_t entry = chunk.batch * task.rows * task.k;
-  for (int j = 0; j < task.x.count; ++j) {
-    double* limbs = to.limbs + j * to.elements;
-    if (!task.transposed) {
-      for (int64_t i = 0; i < chunk.count; ++i) {
-        const double* x = task.x.limb[j] + entry + (chunk.row + i) * task.k;
-        for (int64_t l0 = chunk.first; l0 < end; l0 += 8) {
-          const int64_t here = end - l0 < 8 ? end - l0 : 8;
-          double* element = limbs + place(i * chunk.pitch + l0 - chunk.first);
-          if (here == 8) {
-            for (int v = 0; v < 8; ++v) element[v * kDoubles] = x[l0 + v];
-          } else {
-            for (int64_t v = 0; v < here; ++v) element[v * kDoubles] = x[l0 + v];
-          }
+    for (int64_t i = 0; i < chunk.count; ++i) {
+      const double* row = x + i * row_step;
+      int64_t l = i < done ? count / kVectorBytes * kVectorBytes : 0;
+      while (l < count) {
+        const int64_t at = i * chunk.pitch + l;
+        if (!task.transposed && at % kVectorBytes == 0 && l + kVectorBytes <= count) {
+          gather_group(row + l, limbs + at);
+          l += kVectorBytes;
+          continue;
         }
-      }
-    } else {
-      const double* x = task.x.limb[j] + entry + chunk.row;
-      for (int64_t l0 = chunk.first; l0 < end; l0 += 8) {
-        const int64_t here = end - l0 < 8 ? end - l0 : 8;
-        for (int64_t i = 0; i < chunk.count; ++i) {
-          double* element = limbs + place(i * chunk.pitch + l0 - chunk.first);
-          for (int64_t v = 0; v < here; ++v) element[v * kDoubles] = x[(l0 + v) * task.rows + i];
-        }
+        double* element = limbs + place(at);
+        for (int v = 0; v < 8 && l < count; ++v, ++l) element[v * kDoubles] = row[l * step];
       }
     }
   }

@@ -79,5 +79,25 @@ inline F32 multiply_add(F32 a, float b, float c) {
 #endif
 }
 
+// Vector i := element i of all the vectors.
+inline void transpose(F64 (&r)[kDoubles]) {
+#if defined(__AVX2__) && !defined(__AVX512BW__)
+  const __m256d low01 = _mm256_unpacklo_pd((__m256d)r[0], (__m256d)r[1]);
+  const __m256d high01 = _mm256_unpackhi_pd((__m256d)r[0], (__m256d)r[1]);
+  const __m256d low23 = _mm256_unpacklo_pd((__m256d)r[2], (__m256d)r[3]);
+  const __m256d high23 = _mm256_unpackhi_pd((__m256d)r[2], (__m256d)r[3]);
+  r[0] = (F64)_mm256_permute2f128_pd(low01, low23, 0x20);
+  r[1] = (F64)_mm256_permute2f128_pd(high01, high23, 0x20);
+  r[2] = (F64)_mm256_permute2f128_pd(low01, low23, 0x31);
+  r[3] = (F64)_mm256_permute2f128_pd(high01, high23, 0x31);
+#else
+  F64 columns[kDoubles];
+  for (int i = 0; i < kDoubles; ++i) {
+    for (int j = 0; j < kDoubles; ++j) columns[i][j] = r[j][i];
+  }
+  for (int i = 0; i < kDoubles; ++i) r[i] = columns[i];
+#endif
+}
+
 }  // namespace JAXMD_ISA
 }  // namespace jaxmd
