@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "huge_pages.h"
 #include "isa.h"
 #include "product_args.h"
 #include "residue_decode.h"
@@ -84,6 +85,7 @@ ffi::Error residue_decode(ffi::ThreadPool pool, int64_t beta, int64_t low, int64
   task.table = table.data();
   task.product = product.typed_data();
   task.weight = weight.data();
+  for (int i = 0; i < task.out.count; ++i) prefer_huge_pages(task.out.limb[i], elements * sizeof(double));
   ResidueDecodeKernel* const kernel = JAXMD_CHOSEN(residue_decode_block);
   const int64_t blocks = std::max<int64_t>(1, 200000 / ((1 + terms) * (count + 20) * kResidueBlock / 4));
   parallel_for(pool, elements, blocks * kResidueBlock, [=, &task](int64_t begin, int64_t end) {

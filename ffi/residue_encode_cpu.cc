@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "huge_pages.h"
 #include "isa.h"
 #include "product_args.h"
 #include "residue_encode.h"
@@ -163,6 +164,7 @@ ffi::Error residue_encode(ffi::ThreadPool pool, int64_t bits, int64_t side, ffi:
   task.digit_pairs = (digits + 1) / 2;
   task.bits = static_cast<int>(bits);
   task.out = out->typed_data();
+  prefer_huge_pages(task.out, out->size_bytes());
   return run(pool, task);
 }
 
