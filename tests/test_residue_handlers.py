@@ -114,11 +114,13 @@ def test_encode_of_every_kind_of_operand(platform, limbs):
 
 @pytest.mark.parametrize("platform", PLATFORMS)
 @pytest.mark.parametrize("limbs", [1, 2, 4])
-@pytest.mark.parametrize("shape", [(1, 1), (9, 130), (3, 2100), (19, 300), (2, 2, 33, 40), (1000, 3)])
+@pytest.mark.parametrize("shape", [(1, 1), (9, 130), (9, 128), (3, 2100), (19, 300), (2, 2, 33, 40), (1000, 3)])
 def test_encode_of_every_shape(platform, limbs, shape):
     rng = inputs.generator("shapes", limbs, shape)
     x = inputs.spread(rng, shape, limbs)
-    check_encode(platform, plan_for(limbs), x, *grid(rng, x, 5), f"{limbs} limbs, {shape}", oracle=False)
+    for spread in (0, 5):
+        label = f"{limbs} limbs, {shape}, shifts to {spread}"
+        check_encode(platform, plan_for(limbs), x, *grid(rng, x, spread), label, oracle=False)
 
 
 @pytest.mark.parametrize("platform", PLATFORMS)
