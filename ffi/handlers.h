@@ -30,4 +30,6 @@
   X(exact_matmul)              \
   X(exponent_span)             \
   X(direct_matmul)             \
-  X(sliced_matmul)
+  X(sliced_matmul)             \
+  X(residue_encode)            \
+  X(residue_decode)

@@ -44,6 +44,44 @@ __device__ inline void multiply_add(double (&c)[4], const double (&a)[4], const 
 #endif
 }
 
+// PTX ISA, "Warp-level matrix instructions: mma", shapes m16n8k16 and m16n8k32, 8-bit integers (sm_80). With four entries
+// along k to a register, bytes ascending, lane = 4 * g + t, the fragments are
+//   a[i]  row g + 8 * (i & 1),   columns 4 * t + 16 * (i >> 1) + 0..3     i < 2 or 4
+//   b[i]  column g,              rows 4 * t + 16 * i + 0..3               i < 1 or 2
+//   c[i]  row g + 8 * (i >> 1),  column 2 * t + (i & 1)                   i < 4
+// Arithmetic: int32, modulo 2^32.
+struct MmaS8U8M16N8K16 {
+  __device__ static void run(int (&c)[4], const uint32_t (&a)[2], uint32_t b) {
+    asm("mma.sync.aligned.m16n8k16.row.col.s32.s8.u8.s32 {%0, %1, %2, %3}, {%4, %5}, {%6}, {%0, %1, %2, %3};"
+        : "+r"(c[0]), "+r"(c[1]), "+r"(c[2]), "+r"(c[3])
+        : "r"(a[0]), "r"(a[1]), "r"(b));
+  }
+};
+struct MmaS8M16N8K16 {
+  __device__ static void run(int (&c)[4], const uint32_t (&a)[2], uint32_t b) {
+    asm("mma.sync.aligned.m16n8k16.row.col.s32.s8.s8.s32 {%0, %1, %2, %3}, {%4, %5}, {%6}, {%0, %1, %2, %3};"
+        : "+r"(c[0]), "+r"(c[1]), "+r"(c[2]), "+r"(c[3])
+        : "r"(a[0]), "r"(a[1]), "r"(b));
+  }
+};
+struct MmaS8M16N8K32 {
+  __device__ static void run(int (&c)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1) {
+    asm("mma.sync.aligned.m16n8k32.row.col.s32.s8.s8.s32 "
+        "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
+        : "+r"(c[0]), "+r"(c[1]), "+r"(c[2]), "+r"(c[3])
+        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+  }
+};
+
+// PTX ISA, "Warp-level matrix instructions: ldmatrix" (sm_75): four matrices of 8 rows x 16 bytes; lane 8 i + r gives
+// the address of row r of matrix i, lane 4 g + t receives bytes 4 t .. 4 t + 3 of row g of each.
+__device__ inline void load_matrices(uint32_t (&r)[4], uint32_t shared) {
+  asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
+               : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
+               : "r"(shared)
+               : "memory");
+}
+
 // PTX ISA, "Data movement: cp.async" (sm_80): `valid` of 16 or 8 bytes to shared memory, the others become zeros.
 __device__ inline void cp_async_16(uint32_t shared, const void* global, int valid) {
   asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16, %2;" ::"r"(shared), "l"(global), "r"(valid)

@@ -1,0 +1,218 @@
+// Arithmetic of residues, entry by entry, for the CUDA kernels: canonical reduction, digits of two-digit moduli,
+// integers from limbs. The definitions are those of jaxmd/_residues.py, bit for bit.
+//
+// Centred: r in [-p/2, p/2), so that p = 256 has -128 and not 128. All functions also run on the host, for tests.
+#pragma once
+
+#include <cstdint>
+
+#include "value.h"
+
+namespace jaxmd {
+namespace JAXMD_ISA {
+
+// Number of bits of x > 0.
+JAXMD_INLINE int bit_length(uint32_t x) { return 64 - leading_zeros(x); }
+
+// Centred x mod p = x − p floor((x factor + offset) / 2^(32 + shift)), with factor = round(2^(32 + shift) / p) and
+// offset = (floor(p/2) + 1/2) 2^(32 + shift) / p.
+// Exact: where (x + floor(p/2)) / p = q + f/p, f in {0 … p − 1}, the quotient's floor is taken of q + (f + 1/2 + d)/p
+// with |d| ≤ p |x| / 2^(33 + shift), which must stay below 1/2.
+//   reducer(p):       2^30 ≤ factor < 2^31, hence right for |x| < 2^30
+//   quick_reducer(p): shift = 0, for p ≤ 256 and |x| < 2^24
+struct Reducer {
+  int32_t modulus, factor;
+  int64_t offset;
+  int32_t shift;
+};
+
+JAXMD_INLINE Reducer make_reducer(int32_t p, int shift) {
+  const int64_t one = int64_t{1} << (32 + shift);
+  const int32_t factor = static_cast<int32_t>((one + p / 2) / p);
+  return {p, factor, (one >> 1) + (p % 2 == 0 ? factor >> 1 : 0), shift};
+}
+JAXMD_INLINE Reducer reducer(int32_t p) { return make_reducer(p, bit_length(static_cast<uint32_t>(p - 1)) - 2); }
+JAXMD_INLINE Reducer quick_reducer(int32_t p) { return make_reducer(p, 0); }
+
+JAXMD_INLINE int32_t high_word(int64_t x) { return static_cast<int32_t>(x >> 32); }
+
+JAXMD_INLINE int32_t reduce(const Reducer& m, int32_t x) {
+  const int32_t q = high_word(static_cast<int64_t>(x) * m.factor + m.offset) >> m.shift;
+  return x - q * m.modulus;
+}
+JAXMD_INLINE int32_t quick_reduce(int32_t p, int32_t factor, int64_t offset, int32_t x) {
+  return x - high_word(static_cast<int64_t>(x) * factor + offset) * p;
+}
+
+// ---- two-digit moduli, 2^15 < p < 2^16, p odd
+
+constexpr int kPairShift = 14;  // of reducer(p)
+constexpr int64_t kPairOffset = int64_t{1} << (31 + kPairShift);
+
+// Centred c_0 m_0 + c_1 m_1 + c_2 m_2 mod p, all of them centred, p < 53500 (the sum is below 2^31).
+// Exact: the sum is below 0.75 p^2, hence |d| < 0.85 above; moved by 3/8, the floor is never too small, and too large
+// by at most one.
+JAXMD_INLINE int32_t combine_digits(int32_t p, int32_t factor, const int32_t (&c)[3], int32_t m0, int32_t m1,
+                                    int32_t m2) {
+  const int32_t x = c[0] * m0 + c[1] * m1 + c[2] * m2;
+  const int64_t offset = kPairOffset + (factor >> 2) + (factor >> 3);
+  const int32_t r = x - (high_word(static_cast<int64_t>(x) * factor + offset) >> kPairShift) * p;
+  return r < -(p >> 1) ? r + p : r;
+}
+
+// Two numbers in one word, high 2^16 + low + kBias (2^16 + 1): linear, and with both fields positive comparable.
+constexpr int32_t kFieldBias = 1024;  // a multiple of 256: the low byte of a field is the number's
+constexpr uint32_t kBothBiases = kFieldBias * 0x10001u;
+
+JAXMD_INLINE uint32_t largest_fields(uint32_t x, uint32_t y) {
+#if defined(__CUDA_ARCH__)
+  return __vmaxs2(x, y);
+#else
+  const uint32_t low = (x & 0xffff) > (y & 0xffff) ? x & 0xffff : y & 0xffff;
+  return ((x >> 16) > (y >> 16) ? x >> 16 : y >> 16) << 16 | low;
+#endif
+}
+JAXMD_INLINE uint32_t smallest_fields(uint32_t x, uint32_t y) {
+#if defined(__CUDA_ARCH__)
+  return __vmins2(x, y);
+#else
+  const uint32_t low = (x & 0xffff) < (y & 0xffff) ? x & 0xffff : y & 0xffff;
+  return ((x >> 16) < (y >> 16) ? x >> 16 : y >> 16) << 16 | low;
+#endif
+}
+JAXMD_INLINE uint32_t largest_fields(uint32_t x, uint32_t y, uint32_t z) {
+#if defined(__CUDA_ARCH__)
+  return __vimax3_s16x2(x, y, z);
+#else
+  return largest_fields(largest_fields(x, y), z);
+#endif
+}
+JAXMD_INLINE uint32_t smallest_fields(uint32_t x, uint32_t y, uint32_t z) {
+#if defined(__CUDA_ARCH__)
+  return __vimin3_s16x2(x, y, z);
+#else
+  return smallest_fields(smallest_fields(x, y), z);
+#endif
+}
+
+// Digits (a, b) with a + t b = r mod p: (r, 0) minus the point, of four, of the lattice spanned by v and w that leaves
+// the least max(|a|, |b|, |a + b|), the first of equals.
+//   (r, 0) = r w_b/p v − r v_b/p w, both quotients by multiplication: as in Reducer, |d| < 1/6.
+struct Lattice {
+  int32_t factor_n, factor_l, offset;  // round(w_b 2^32 / p), round(−v_b 2^32 / p), 2^31 / p
+  int32_t va, vb, wa, wb;
+};
+
+JAXMD_INLINE int32_t rounded_quotient(int64_t x, int32_t p) {
+  return static_cast<int32_t>((x >= 0 ? x + p / 2 : x - p / 2) / p);
+}
+JAXMD_INLINE Lattice make_lattice(int32_t p, const int32_t* basis) {
+  const int64_t one = int64_t{1} << 32;
+  return {rounded_quotient(one * basis[3], p),
+          rounded_quotient(-one * basis[1], p),
+          static_cast<int32_t>((one >> 1) / p),
+          basis[0],
+          basis[1],
+          basis[2],
+          basis[3]};
+}
+
+// The three digits of two residues each, in the low bytes of the fields.
+struct DigitFields {
+  uint32_t a, b, sum;
+};
+
+JAXMD_INLINE uint32_t hexagonal_norm(uint32_t a, uint32_t b) {  // + kFieldBias in either field
+  const uint32_t sum = a + b - kBothBiases;
+  return largest_fields(largest_fields(a, b, sum), 2 * kBothBiases - smallest_fields(a, b, sum));
+}
+
+JAXMD_INLINE DigitFields two_digits(const Lattice& m, int32_t r_low, int32_t r_high) {
+  const auto coordinate = [&](int32_t factor, int32_t r) {
+    return static_cast<uint32_t>(high_word(static_cast<int64_t>(r) * factor + m.offset));
+  };
+  const uint32_t va = m.va, vb = m.vb, wa = m.wa, wb = m.wb;
+  const uint32_t n = coordinate(m.factor_n, r_low) + (coordinate(m.factor_n, r_high) << 16);
+  const uint32_t l = coordinate(m.factor_l, r_low) + (coordinate(m.factor_l, r_high) << 16);
+  const uint32_t r = static_cast<uint32_t>(r_low) + (static_cast<uint32_t>(r_high) << 16);
+  const uint32_t a = r + kBothBiases - n * va - l * wa, b = kBothBiases - n * vb - l * wb;
+  const uint32_t both_va = va * 0x10001u, both_vb = vb * 0x10001u, both_wa = wa * 0x10001u, both_wb = wb * 0x10001u;
+  // Fields of 4 norm + number of the candidate: the least is the first of the smallest.
+  const uint32_t k0 = 4 * hexagonal_norm(a, b);
+  const uint32_t k1 = 4 * hexagonal_norm(a - both_va, b - both_vb) + 0x10001u;
+  const uint32_t k2 = 4 * hexagonal_norm(a - both_wa, b - both_wb) + 0x20002u;
+  const uint32_t k3 = 4 * hexagonal_norm(a - both_va - both_wa, b - both_vb - both_wb) + 0x30003u;
+  const uint32_t k = smallest_fields(smallest_fields(k0, k1, k2), k3);
+  const uint32_t minus_v = k & 0x10001u, minus_w = (k >> 1) & 0x10001u;
+  const uint32_t best_a = a - minus_v * va - minus_w * wa, best_b = b - minus_v * vb - minus_w * wb;
+  return {best_a, best_b, best_a + best_b};
+}
+
+// ---- the integer of an entry
+
+// Two's complement sum of round(limb 2^units), each rounded half away from zero, modulo 2^(32 count).
+// Words from `filled` on are all `sign` and not yet written. Limbs from the last to the first: then a normalized entry
+// costs three words a limb.
+// at(i): a reference to word i, 0 ≤ i < count.
+template <class Words>
+class IntegerOfLimbs {
+ public:
+  JAXMD_INLINE IntegerOfLimbs(Words at, int count) : at_(at), count_(count) {}
+
+  JAXMD_INLINE void add(double limb, int units) {
+    const uint64_t bits = bits_of(limb);
+    const int biased = static_cast<int>(bits >> 52) & 0x7ff;
+    uint64_t m = (bits & 0xfffffffffffffull) | (biased == 0 ? 0 : uint64_t{1} << 52);
+    int position = (biased == 0 ? 1 : biased) - 1075 + units;
+    if (position < 0) {
+      m = position < -54 ? 0 : (m >> -position) + ((m >> (-position - 1)) & 1);
+      position = 0;
+    }
+    const int first = position >> 5, s = position & 31;
+    if (m == 0 || biased == 0x7ff || first >= count_) return;
+    const uint32_t minus = bits >> 63 != 0 ? 0xffffffffu : 0;
+    const uint64_t low = m << s;
+    const uint32_t limb_words[3] = {static_cast<uint32_t>(low), static_cast<uint32_t>(low >> 32),
+                                    s == 0 ? 0 : static_cast<uint32_t>(m >> (64 - s))};
+    while (filled_ < first) at_(filled_++) = sign_;
+    uint32_t carry = minus & 1;
+    int i = first;
+#pragma unroll
+    for (int j = 0; j < 3; ++j) {
+      if (i < count_) add_word(i++, limb_words[j] ^ minus, carry);
+    }
+    JAXMD_ROLLED
+    while (i < filled_) add_word(i++, minus, carry);
+    if (i > filled_) filled_ = i;
+    const uint32_t above = sign_ + minus + carry;
+    sign_ = above;
+    if (above + 1 > 1) {  // neither 0 nor −1: a word of its own
+      if (filled_ < count_) at_(filled_++) = above;
+      sign_ = above >> 31 != 0 ? 0xffffffffu : 0;
+    }
+  }
+
+  // Writes the words that are left, and adds 2^(32 count − 1): the words then are those of a number that is ≥ 0.
+  JAXMD_INLINE void finish_with_bias() {
+    while (filled_ < count_) at_(filled_++) = sign_;
+    at_(count_ - 1) ^= 0x80000000u;
+  }
+
+ private:
+  JAXMD_INLINE void add_word(int i, uint32_t x, uint32_t& carry) {
+    const uint64_t v = static_cast<uint64_t>(i < filled_ ? at_(i) : sign_) + x + carry;
+    at_(i) = static_cast<uint32_t>(v);
+    carry = static_cast<uint32_t>(v >> 32);
+  }
+
+  Words at_;
+  int count_;
+  int filled_ = 0;
+  uint32_t sign_ = 0;
+};
+
+// Words of integers of `bits` bits, -2^bits … 2^bits, in two's complement.
+JAXMD_INLINE int word_count(int bits) { return (bits + 1) / 32 + 1; }
+
+}  // namespace JAXMD_ISA
+}  // namespace jaxmd

@@ -1,0 +1,112 @@
+// The residue encoder's CUDA handler: checks shapes, then launches (residue_encode.cuh).
+#define JAXMD_ISA cuda
+
+#include <algorithm>
+#include <string>
+
+#include "product_args.h"
+#include "residue_encode.cuh"
+#include "residue_launch.cuh"
+#include "xla/ffi/api/ffi.h"
+
+namespace jaxmd {
+namespace cuda {
+namespace {
+
+namespace ffi = xla::ffi;
+constexpr char kWho[] = "jaxmd.residue_encode";
+
+template <int kSteps, bool kWhole, int kRows>
+cudaError_t launch(const EncodeTask& task, cudaStream_t stream) {
+  const auto kernel = residue_encode_kernel<kSteps, kWhole, kRows>;
+  static KernelOnDevices devices(reinterpret_cast<const void*>(kernel));
+  int ordinal;
+  const DeviceLimits& device = current_device(&ordinal);
+  if (device.status != cudaSuccess) return device.status;
+  cudaFuncAttributes attributes;
+  const cudaError_t status = devices.prepare(ordinal, device, &attributes);
+  if (status != cudaSuccess) return status;
+  const int shared = EncodeLayout(task.ones, task.pairs, task.bits, kRows).size;
+  const int64_t tiles = task.batch * ((task.rows + kRows - 1) / kRows) * ((task.kp + kEncodeSpan - 1) / kEncodeSpan);
+  const int64_t most =
+      int64_t{device.multiprocessors} * KernelOnDevices::resident_blocks(attributes, device, kEncodeThreads, shared);
+  kernel<<<static_cast<unsigned>(std::min(tiles, most)), kEncodeThreads, shared, stream>>>(task);
+  return cudaGetLastError();
+}
+
+cudaError_t launch(const EncodeTask& task, cudaStream_t stream) {
+  const int steps = EncodeLayout(task.ones, task.pairs, task.bits, 8).steps;
+  if (steps == 1) return launch<1, true, 16>(task, stream);
+  if (steps == 2) return launch<2, true, 8>(task, stream);
+  if (steps <= 4) return launch<4, true, 8>(task, stream);
+  if (steps <= 7) return launch<7, true, 8>(task, stream);
+  return launch<4, false, 8>(task, stream);
+}
+
+// limbs, exponent, shift, weights, moduli, lattice -> residues
+ffi::Error residue_encode(cudaStream_t stream, int64_t bits, int64_t side, ffi::RemainingArgs args,
+                          ffi::Result<ffi::Buffer<ffi::S8>> out) {
+  EncodeTask task;
+  Dimensions x, exponent, shift, weights, moduli, lattice;
+  const int64_t limbs = static_cast<int64_t>(args.size()) - 5;
+  JAXMD_CHECK(operand_limbs(kWho, args, 0, limbs, &x, &task.limbs));
+  JAXMD_CHECK((operand<ffi::S32, int32_t>(args, limbs, &exponent, &task.exponent)));
+  JAXMD_CHECK((operand<ffi::S32, int32_t>(args, limbs + 1, &shift, &task.shift)));
+  JAXMD_CHECK((operand<ffi::S32, int32_t>(args, limbs + 2, &weights, &task.weights)));
+  JAXMD_CHECK((operand<ffi::S32, int32_t>(args, limbs + 3, &moduli, &task.moduli)));
+  JAXMD_CHECK((operand<ffi::S32, int32_t>(args, limbs + 4, &lattice, &task.lattice)));
+  const size_t rank = x.size();
+  if (rank < 2 || (side != 0 && side != 1)) {
+    return invalid(kWho, "limbs of shape " + shape_text(x) + " and side " + std::to_string(side) +
+                             "; wanted at least two axes and side 0 or 1.");
+  }
+  task.transposed = side == 1;
+  task.rows = x[side == 0 ? rank - 2 : rank - 1];
+  task.k = x[side == 0 ? rank - 1 : rank - 2];
+  task.kp = (task.k + 15) / 16 * 16;
+  task.batch = 1;
+  for (size_t i = 0; i + 2 < rank; ++i) task.batch *= x[i];
+  JAXMD_CHECK(expect_shape(kWho, "exponent", exponent, x, rank - 2, {task.rows}));
+  JAXMD_CHECK(expect_shape(kWho, "shift", shift, x, rank - 2, {task.k}));
+  if (moduli.size() != 1 || weights.size() != 2 || weights[0] != moduli[0] || weights[1] < 1 || lattice.size() != 2 ||
+      lattice[0] > moduli[0] || lattice[1] != 4 || moduli[0] > 1024) {
+    return invalid(kWho, "weights, moduli and lattice have shapes " + shape_text(weights) + ", " + shape_text(moduli) +
+                             " and " + shape_text(lattice) + "; wanted [N, count], [N] and [pairs, 4], N <= 1024.");
+  }
+  if (bits < 1 || bits > 1055) {
+    return invalid(kWho, "bits is " + std::to_string(bits) + "; wanted 1 to 1055, 33 words.");
+  }
+  task.pairs = static_cast<int>(lattice[0]);
+  task.ones = static_cast<int>(moduli[0] - lattice[0]);
+  task.digits = static_cast<int>(weights[1]);
+  task.bits = static_cast<int>(bits);
+  task.out = out->typed_data();
+  const Dimensions result = out->dimensions();
+  bool fits = result.size() == rank + 1 && result[0] == task.ones + int64_t{3} * task.pairs &&
+              result[rank - 1] == task.rows && result[rank] == task.kp;
+  for (size_t i = 0; fits && i + 2 < rank; ++i) fits = result[i + 1] == x[i];
+  if (!fits) {
+    return invalid(kWho, "the result has shape " + shape_text(result) + " for limbs of shape " + shape_text(x) +
+                             "; wanted [channels, .., r, k rounded up to 16].");
+  }
+  if (out->element_count() == 0) return ffi::Error::Success();
+  if (task.batch * ((task.rows + 7) / 8) * (task.kp / kEncodeSpan + 1) >= int64_t{1} << 31) {
+    return invalid(kWho, "limbs of shape " + shape_text(x) + " are too many; wanted fewer than 2^31 tiles of 8 x 64.");
+  }
+  const cudaError_t status = launch(task, stream);
+  if (status == cudaSuccess) return ffi::Error::Success();
+  return ffi::Error(ffi::ErrorCode::kInternal, std::string(kWho) + ": " + cudaGetErrorString(status) + ".");
+}
+
+}  // namespace
+}  // namespace cuda
+}  // namespace jaxmd
+
+XLA_FFI_DEFINE_HANDLER_SYMBOL(jaxmd_residue_encode_cuda, jaxmd::cuda::residue_encode,
+                              xla::ffi::Ffi::Bind()
+                                  .Ctx<xla::ffi::PlatformStream<cudaStream_t>>()
+                                  .Attr<int64_t>("bits")
+                                  .Attr<int64_t>("side")
+                                  .RemainingArgs()
+                                  .Ret<xla::ffi::Buffer<xla::ffi::S8>>(),
+                              {xla::ffi::Traits::kCmdBufferCompatible});

@@ -1,0 +1,305 @@
+// Residues of the integers behind multiple doubles, both operands with k contiguous.
+//
+//   X = sum over limbs of round(limb 2^(bits - exponent_row - shift_k)),   out[channel] = X mod p, centred
+//
+// Shapes:  limbs [batch, rows, k] (side 0) or [batch, k, rows] (side 1), exponent [batch, rows], shift [batch, k],
+//          out [G, batch, rows, kp]; zeros from k to kp. Moduli [N]: n1 one-digit, n2 = N - n1 two-digit ones.
+// Idea:    X mod p = sum over bytes of X of byte_s (256^s mod p): an int8 product of a table [moduli, bytes] with the
+//          words of X, which as they stand are the operand of m16n8k16 (bytes 4 t .. 4 t + 3 of column g in lane
+//          4 g + t). A two-digit modulus takes two rows, the high and low byte of its weights. 2^(32 W - 1) is added to
+//          X and taken off again by the sums' start, so that all bytes are unsigned.
+// Tiling:  a block makes kRows x 64 entries at a time. First a thread an entry: limbs -> words in shared memory (side 1
+//          reads along rows and so transposes). Then a warp a row: 8 fragments of 8 entries, their columns dealt so
+//          that a lane ends with 16 neighbours on k of each of its moduli, one 16-byte store a channel.
+// Exact:   |sums| < 2^23 (one-digit) and 2^30 (two-digit) for up to 33 words; residue.cuh.
+// Cost:    8 L bytes read and G written an entry; about 3 instructions an entry and one-digit modulus, 35 a two-digit
+//          one, 30 a limb.
+// Source:  the byte x weight product is this project's; _residues.py for all else.
+#pragma once
+
+#include <cuda_runtime.h>
+
+#include <cstdint>
+
+#include "mma.cuh"
+#include "product_shape.h"
+#include "residue.cuh"
+
+namespace jaxmd {
+namespace JAXMD_ISA {
+
+struct EncodeTask {
+  LimbPointers<const double> limbs;
+  const int32_t* exponent;  // [batch, rows]
+  const int32_t* shift;     // [batch, k]
+  const int32_t* weights;   // [ones + pairs, digits]: 2^(16 s) mod p, the largest s first
+  const int32_t* moduli;    // [ones + pairs]
+  const int32_t* lattice;   // [pairs, 4]
+  int8_t* out;              // [ones + 3 pairs, batch, rows, kp]
+  int64_t batch, rows, k, kp;
+  int ones, pairs, digits, bits;
+  bool transposed;  // side 1
+};
+
+constexpr int kEncodeThreads = 256, kEncodeSpan = 64;  // entries of k in a tile
+
+// Shared memory of a block: fragments of the weights, constants of the moduli, words of the entries.
+struct EncodeLayout {
+  int words, steps;               // of an integer; k16 steps of the product
+  int one_tiles, pair_tiles;      // of 16 and of 8 moduli
+  int constants, integers, size;  // offsets in bytes
+  int row;                        // words from one row of entries to the next
+
+  static constexpr int kWord = 72;  // words from one word of an entry to the next: 64 entries, 8 mod 32
+
+  __host__ __device__ EncodeLayout(int ones, int pairs, int bits, int rows) {
+    words = word_count(bits);
+    steps = (words + 3) / 4;
+    one_tiles = (ones + 15) / 16;
+    pair_tiles = (pairs + 7) / 8;
+    constants = (one_tiles + pair_tiles) * steps * 256;
+    integers = constants + one_tiles * 256 + pair_tiles * 384;
+    row = steps * 4 * kWord + 32 / rows;  // lanes along rows or along k: no bank conflicts
+    size = integers + rows * row * 4;
+  }
+
+  // Entry e = 16 i + r of a row: two more a sixteen, so that the columns of a fragment lie in different banks.
+  static __host__ __device__ int entry(int e) { return e + e / 16 * 2; }
+  // Entry that column c of fragment j holds, and its place.
+  static __host__ __device__ int column_entry(int c, int j) { return c / 2 * 16 + 2 * j + c % 2; }
+};
+
+// Centred 2^exponent mod p, continued from the table's 2^(16 (digits - 1)) where that ends.
+__device__ inline int32_t power_mod(const EncodeTask& task, int modulus, int exponent) {
+  const int32_t p = task.moduli[modulus];
+  const int have = min(exponent / 16, task.digits - 1);
+  int64_t r = task.weights[int64_t{modulus} * task.digits + task.digits - 1 - have];
+  for (int left = exponent - 16 * have; left > 0; left -= 16) r = r * (1 << min(left, 16)) % p;
+  r %= p;
+  return static_cast<int32_t>(r < -(p / 2) ? r + p : r >= p - p / 2 ? r - p : r);
+}
+
+// Row i of the weights of tile `tile`, at byte s: of tiles of 16 one-digit moduli, then of 8 two-digit ones.
+__device__ inline int32_t weight_byte(const EncodeTask& task, const EncodeLayout& layout, int tile, int row, int byte) {
+  const bool pair = tile >= layout.one_tiles;
+  const int modulus = pair ? task.ones + 8 * (tile - layout.one_tiles) + row % 8 : 16 * tile + row;
+  if (byte >= 4 * layout.words || modulus >= (pair ? task.ones + task.pairs : task.ones)) return 0;
+  const int32_t w = power_mod(task, modulus, 8 * byte);
+  if (!pair) return w;
+  const int32_t low = static_cast<int8_t>(w);
+  return row < 8 ? (w - low) / 256 : low;
+}
+
+__device__ inline void fill_encode_tables(const EncodeTask& task, const EncodeLayout& layout, unsigned char* shared) {
+  const int tiles = layout.one_tiles + layout.pair_tiles;
+  for (int i = threadIdx.x; i < tiles * layout.steps * 64; i += kEncodeThreads) {
+    const int half = i % 2, lane = i / 2 % 32, step = i / 64 % layout.steps, tile = i / 64 / layout.steps;
+    uint32_t packed = 0;
+    for (int s = 0; s < 4; ++s) {
+      const int32_t w = weight_byte(task, layout, tile, lane / 4 + 8 * half, 16 * step + lane % 4 * 4 + s);
+      packed |= (static_cast<uint32_t>(w) & 0xff) << (8 * s);
+    }
+    reinterpret_cast<uint32_t*>(shared)[i] = packed;
+  }
+  int4* constants = reinterpret_cast<int4*>(shared + layout.constants);
+  const int top = 32 * layout.words - 1;
+  for (int i = threadIdx.x; i < layout.one_tiles * 16 + layout.pair_tiles * 8; i += kEncodeThreads) {
+    if (i < layout.one_tiles * 16) {
+      if (i >= task.ones) {
+        constants[i] = make_int4(1, 0, 0, 0);
+        continue;
+      }
+      const Reducer m = quick_reducer(task.moduli[i]);
+      constants[i] = make_int4(m.modulus, m.factor, static_cast<int32_t>(m.offset), -power_mod(task, i, top));
+    } else {
+      const int j = i - layout.one_tiles * 16;
+      int4* to = constants + layout.one_tiles * 16 + 3 * j;
+      to[0] = to[1] = to[2] = make_int4(1, 0, 0, 0);
+      if (j >= task.pairs) continue;
+      const int modulus = task.ones + j;
+      const Reducer m = reducer(task.moduli[modulus]);
+      const Lattice v = make_lattice(m.modulus, task.lattice + int64_t{4} * j);
+      to[0] = make_int4(m.modulus, m.factor, -power_mod(task, modulus, top), v.offset);
+      to[1] = make_int4(v.factor_n, v.factor_l, 0, 0);
+      to[2] = make_int4(v.va, v.vb, v.wa, v.wb);
+    }
+  }
+}
+
+// The words of one entry; zero outside the operand.
+__device__ inline void store_integer(const EncodeTask& task, const EncodeLayout& layout, uint32_t* column, int64_t b,
+                                     int64_t row, int64_t l) {
+  const auto at = [column](int i) -> uint32_t& { return column[i * EncodeLayout::kWord]; };
+  IntegerOfLimbs<decltype(at)> x(at, layout.words);
+  if (row < task.rows && l < task.k) {
+    const int64_t from = task.transposed ? (b * task.k + l) * task.rows + row : (b * task.rows + row) * task.k + l;
+    const int units = task.bits - task.exponent[b * task.rows + row] - task.shift[b * task.k + l];
+    for (int i = task.limbs.count - 1; i >= 0; --i) x.add(task.limbs.limb[i][from], units);
+  }
+  x.finish_with_bias();
+}
+
+// Bytes 0 of the two fields of x and of y.
+__device__ inline uint32_t low_bytes(uint32_t x, uint32_t y) { return __byte_perm(x, y, 0x6420); }
+__device__ inline uint32_t four_bytes(int a, int b, int c, int d) {
+  return __byte_perm(__byte_perm(a, b, 0x0040), __byte_perm(c, d, 0x0040), 0x5410);
+}
+
+// One row of a tile: a warp's 64 entries.
+template <int kSteps>
+struct EncodeRow {
+  const EncodeLayout& layout;
+  const unsigned char* shared;
+  const uint32_t* words;  // of this row
+  int g, t, lane;
+  uint32_t b[8][kSteps];  // chunk of the integers
+
+  __device__ EncodeRow(const EncodeLayout& layout, const unsigned char* shared, int row, int lane)
+      : layout(layout),
+        shared(shared),
+        words(reinterpret_cast<const uint32_t*>(shared + layout.integers) + row * layout.row),
+        g(lane / 4),
+        t(lane % 4),
+        lane(lane) {}
+
+  __device__ void load(int first) {
+#pragma unroll
+    for (int j = 0; j < 8; ++j) {
+      const int e = EncodeLayout::entry(EncodeLayout::column_entry(g, j));
+#pragma unroll
+      for (int s = 0; s < kSteps; ++s) {
+        if (s == 0 || first + s < layout.steps) b[j][s] = words[(4 * (first + s) + t) * EncodeLayout::kWord + e];
+      }
+    }
+  }
+
+  // sums[j]: rows g (entries 0, 1 of sums[j]) and g + 8 (2, 3) of the tile, entries 16 t + 2 j and 16 t + 2 j + 1.
+  __device__ void multiply(int (&sums)[8][4], int tile, bool loaded) {
+    const uint2* weights = reinterpret_cast<const uint2*>(shared) + tile * layout.steps * 32 + lane;
+#pragma unroll 1
+    for (int first = 0; first < layout.steps; first += kSteps) {
+      if (!loaded) load(first);
+#pragma unroll
+      for (int s = 0; s < kSteps; ++s) {
+        if (s > 0 && first + s >= layout.steps) break;
+        const uint2 w = weights[(first + s) * 32];
+        const uint32_t a[2] = {w.x, w.y};
+#pragma unroll
+        for (int j = 0; j < 8; ++j) MmaS8U8M16N8K16::run(sums[j], a, b[j][s]);
+      }
+    }
+  }
+};
+
+template <int kSteps>
+__device__ __forceinline__ void encode_ones(const EncodeTask& task, EncodeRow<kSteps>& row, int tile, bool loaded,
+                                            int8_t* out, int64_t channel_size, bool inside) {
+  const int4* constants = reinterpret_cast<const int4*>(row.shared + row.layout.constants) + tile * 16 + row.g;
+  int sums[8][4];
+#pragma unroll
+  for (int j = 0; j < 8; ++j) {
+    sums[j][0] = sums[j][1] = constants[0].w;
+    sums[j][2] = sums[j][3] = constants[8].w;
+  }
+  row.multiply(sums, tile, loaded);
+#pragma unroll
+  for (int half = 0; half < 2; ++half) {
+    const int channel = tile * 16 + row.g + 8 * half;
+    const int4 m = constants[8 * half];
+    const int64_t offset = static_cast<uint32_t>(m.z);
+    uint32_t packed[4];
+#pragma unroll
+    for (int q = 0; q < 4; ++q) {
+      int r[4];
+#pragma unroll
+      for (int i = 0; i < 4; ++i) r[i] = quick_reduce(m.x, m.y, offset, sums[2 * q + i / 2][2 * half + i % 2]);
+      packed[q] = four_bytes(r[0], r[1], r[2], r[3]);
+    }
+    if (inside && channel < task.ones) {
+      *reinterpret_cast<uint4*>(out + channel * channel_size) = make_uint4(packed[0], packed[1], packed[2], packed[3]);
+    }
+  }
+}
+
+template <int kSteps>
+__device__ __forceinline__ void encode_pairs(const EncodeTask& task, EncodeRow<kSteps>& row, int tile, bool loaded,
+                                             int8_t* out, int64_t channel_size, bool inside) {
+  const int pair = 8 * (tile - row.layout.one_tiles) + row.g;
+  const int4* constants =
+      reinterpret_cast<const int4*>(row.shared + row.layout.constants) + row.layout.one_tiles * 16 + 3 * pair;
+  int sums[8][4];
+#pragma unroll
+  for (int j = 0; j < 8; ++j) {
+    sums[j][0] = sums[j][1] = 0;
+    sums[j][2] = sums[j][3] = constants[0].z;
+  }
+  row.multiply(sums, tile, loaded);
+  const int4 m = constants[0], f = constants[1], v = constants[2];
+  const Reducer reducer = {m.x, m.y, kPairOffset, kPairShift};
+  const Lattice lattice = {f.x, f.y, m.w, v.x, v.y, v.z, v.w};
+  uint32_t packed[3][4];
+#pragma unroll
+  for (int q = 0; q < 4; ++q) {
+    DigitFields d[2];
+#pragma unroll
+    for (int i = 0; i < 2; ++i) {
+      const int (&x)[4] = sums[2 * q + i];
+      d[i] = two_digits(lattice, reduce(reducer, 256 * x[0] + x[2]), reduce(reducer, 256 * x[1] + x[3]));
+    }
+    packed[0][q] = low_bytes(d[0].a, d[1].a);
+    packed[1][q] = low_bytes(d[0].b, d[1].b);
+    packed[2][q] = low_bytes(d[0].sum, d[1].sum);
+  }
+  if (!inside || pair >= task.pairs) return;
+#pragma unroll
+  for (int i = 0; i < 3; ++i) {
+    *reinterpret_cast<uint4*>(out + (task.ones + 3 * pair + i) * channel_size) =
+        make_uint4(packed[i][0], packed[i][1], packed[i][2], packed[i][3]);
+  }
+}
+
+// kSteps: k16 steps whose integers a warp holds in registers; all of them if kWhole.
+template <int kSteps, bool kWhole, int kRows>
+__global__ void __launch_bounds__(kEncodeThreads, kSteps > 4 ? 1 : 2)
+    residue_encode_kernel(const __grid_constant__ EncodeTask task) {
+  extern __shared__ __align__(16) unsigned char encode_shared[];
+  const EncodeLayout layout(task.ones, task.pairs, task.bits, kRows);
+  fill_encode_tables(task, layout, encode_shared);
+  const uint32_t spans = static_cast<uint32_t>((task.kp + kEncodeSpan - 1) / kEncodeSpan);
+  const uint32_t bands = static_cast<uint32_t>((task.rows + kRows - 1) / kRows);
+  const uint32_t tiles = spans * bands * static_cast<uint32_t>(task.batch);
+  const int64_t channel_size = task.batch * task.rows * task.kp;
+  const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+  uint32_t* integers = reinterpret_cast<uint32_t*>(encode_shared + layout.integers);
+  for (uint32_t tile = blockIdx.x; tile < tiles; tile += gridDim.x) {
+    const uint32_t outer = tile / spans, span = tile - outer * spans;
+    const uint32_t b = outer / bands;
+    const int64_t row0 = int64_t{outer - b * bands} * kRows, l0 = int64_t{span} * kEncodeSpan;
+    __syncthreads();  // the tables are written; the last tile's integers are read
+#pragma unroll 1
+    for (int i = threadIdx.x; i < kRows * kEncodeSpan; i += kEncodeThreads) {
+      const int row = task.transposed ? i % kRows : i / kEncodeSpan;
+      const int e = task.transposed ? i / kRows : i % kEncodeSpan;
+      store_integer(task, layout, integers + row * layout.row + EncodeLayout::entry(e), b, row0 + row, l0 + e);
+    }
+    __syncthreads();
+#pragma unroll 1
+    for (int r = warp; r < kRows; r += kEncodeThreads / 32) {
+      if (row0 + r >= task.rows) break;
+      EncodeRow<kSteps> row(layout, encode_shared, r, lane);
+      if (kWhole) row.load(0);
+      const int64_t l = l0 + 16 * row.t;
+      int8_t* out = task.out + (b * task.rows + row0 + r) * task.kp + l;
+      const bool inside = l < task.kp;
+#pragma unroll 1
+      for (int i = 0; i < layout.one_tiles; ++i) encode_ones(task, row, i, kWhole, out, channel_size, inside);
+#pragma unroll 1
+      for (int i = 0; i < layout.pair_tiles; ++i) {
+        encode_pairs(task, row, layout.one_tiles + i, kWhole, out, channel_size, inside);
+      }
+    }
+  }
+}
+
+}  // namespace JAXMD_ISA
+}  // namespace jaxmd
