@@ -32,4 +32,5 @@
   X(direct_matmul)             \
   X(sliced_matmul)             \
   X(residue_encode)            \
-  X(residue_decode)
+  X(residue_decode)            \
+  X(residue_matmul)

@@ -14,6 +14,7 @@
 #include <mutex>
 
 #include "sliced_matmul.cuh"
+#include "tensor_map.cuh"
 
 namespace jaxmd {
 
@@ -57,21 +58,6 @@ struct AsyncVariant {
     });
   }
 };
-
-// The driver's encoder, found through the runtime: the module links no libcuda.
-inline decltype(&cuTensorMapEncodeTiled) tensor_map_encoder() {
-  static const auto encoder = [] {
-    void* entry = nullptr;
-    cudaDriverEntryPointQueryResult found;
-#if CUDART_VERSION >= 12050
-    cudaGetDriverEntryPointByVersion("cuTensorMapEncodeTiled", &entry, 12000, cudaEnableDefault, &found);
-#else
-    cudaGetDriverEntryPoint("cuTensorMapEncodeTiled", &entry, cudaEnableDefault, &found);
-#endif
-    return reinterpret_cast<decltype(&cuTensorMapEncodeTiled)>(entry);
-  }();
-  return encoder;
-}
 
 // [planes][rows][inner] doubles, copied in boxes of 16 columns, box_rows rows and one plane.
 inline cudaError_t encode_planes(CUtensorMap* map, const double* base, int64_t inner, int64_t rows, int64_t planes,

@@ -1,0 +1,214 @@
+// The residue product's CUDA handler: checks shapes, chooses a tile by shape, launches.
+//
+// JAXMD_RESIDUE_TILE names a variant of the table below to use wherever it runs: for tests and measurements.
+#define JAXMD_ISA cuda
+
+#include <cuda.h>
+#include <cuda_runtime.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdlib>
+#include <cstring>
+#include <string>
+
+#include "residue_launch.cuh"
+#include "residue_matmul_args.h"
+#include "residue_matmul_mma.cuh"
+#include "residue_matmul_wgmma.cuh"
+#include "tensor_map.cuh"
+#include "xla/ffi/api/ffi.h"
+
+namespace jaxmd {
+namespace cuda {
+namespace {
+
+namespace ffi = xla::ffi;
+constexpr char kWho[] = "jaxmd.residue_matmul";
+
+int64_t ceiling(int64_t x, int64_t y) { return (x + y - 1) / y; }
+
+int64_t tiles_of(const ResidueProblem& p, int rows, int columns) {
+  return p.channels * p.batch * ceiling(p.m, rows) * ceiling(p.n, columns);
+}
+
+template <class Tile>
+struct MmaVariant {
+  static constexpr int kRows = Tile::kBM, kColumns = Tile::kBN, kCluster = 1, kBlocksPerSm = Tile::kBlocksPerSm;
+
+  static cudaError_t prepare(int ordinal, const DeviceLimits& device) {
+    static KernelOnDevices kernel(reinterpret_cast<const void*>(residue_mma_kernel<Tile>));
+    if (device.major < 8 || Tile::kShared > device.shared) return cudaErrorNotSupported;
+    return kernel.prepare(ordinal, device);
+  }
+
+  static cudaError_t launch(const ResidueProblem& p, const DeviceLimits&, cudaStream_t stream) {
+    const auto blocks = static_cast<unsigned>(tiles_of(p, kRows, kColumns));
+    residue_mma_kernel<Tile><<<blocks, Tile::kThreads, Tile::kShared, stream>>>(p);
+    return cudaGetLastError();
+  }
+};
+
+// [planes][rows][k] bytes, copied in boxes of `box` rows and 128 bytes.
+cudaError_t encode_rows(CUtensorMap* map, const int8_t* base, int64_t k, int64_t rows, int64_t planes, int box) {
+  const cuuint64_t dims[3] = {cuuint64_t(k), cuuint64_t(rows), cuuint64_t(planes)};
+  const cuuint64_t strides[2] = {cuuint64_t(k), cuuint64_t(k * rows)};
+  const cuuint32_t boxes[3] = {kDepth, cuuint32_t(box), 1}, element[3] = {1, 1, 1};
+  const auto encoder = tensor_map_encoder();
+  if (encoder == nullptr) return cudaErrorNotSupported;
+  const CUresult result = encoder(map, CU_TENSOR_MAP_DATA_TYPE_UINT8, 3, const_cast<int8_t*>(base), dims, strides,
+                                  boxes, element, CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B,
+                                  CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
+  return result == CUDA_SUCCESS ? cudaSuccess : cudaErrorInvalidValue;
+}
+
+template <class Tile>
+struct WgmmaVariant {
+  static constexpr int kRows = Tile::kBM * Tile::kCluster, kColumns = Tile::kN;
+  static constexpr int kCluster = Tile::kCluster, kBlocksPerSm = Tile::kBlocksPerSm;
+
+  // A kernel whose body was left out, on whatever device it now runs, hardly needs a register.
+  static cudaError_t prepare(int ordinal, const DeviceLimits& device) {
+    static KernelOnDevices kernel(reinterpret_cast<const void*>(residue_wgmma_kernel<Tile>));
+    if (device.major != 9 || Tile::kShared > device.shared) return cudaErrorNotSupported;
+    cudaFuncAttributes attributes;
+    const cudaError_t status = kernel.prepare(ordinal, device, &attributes);
+    return status == cudaSuccess && attributes.numRegs < 40 ? cudaErrorNotSupported : status;
+  }
+
+  static cudaError_t launch(const ResidueProblem& p, const DeviceLimits& device, cudaStream_t stream) {
+    CUtensorMap a, b;
+    const int64_t planes = p.channels * p.batch;
+    cudaError_t status = encode_rows(&a, p.a, p.k, p.m, planes, Tile::kBM);
+    if (status == cudaSuccess) status = encode_rows(&b, p.b, p.k, p.n, planes, Tile::kPartB);
+    if (status != cudaSuccess) return status;
+    const int64_t tiles = tiles_of(p, kRows, kColumns);
+    const int64_t most = int64_t{device.multiprocessors} * kBlocksPerSm / kCluster;
+    cudaLaunchAttribute cluster;
+    cluster.id = cudaLaunchAttributeClusterDimension;
+    cluster.val.clusterDim.x = kCluster;
+    cluster.val.clusterDim.y = cluster.val.clusterDim.z = 1;
+    cudaLaunchConfig_t config = {};
+    config.gridDim = dim3(static_cast<unsigned>(std::min(tiles, most) * kCluster));
+    config.blockDim = dim3(Tile::kThreads);
+    config.dynamicSmemBytes = Tile::kShared;
+    config.stream = stream;
+    config.attrs = &cluster;
+    config.numAttrs = kCluster > 1 ? 1 : 0;
+    return cudaLaunchKernelEx(&config, residue_wgmma_kernel<Tile>, p, static_cast<uint32_t>(tiles), a, b);
+  }
+};
+
+struct Variant {
+  const char* name;
+  int rows, columns, cluster, blocks_per_sm;  // tile of a cluster
+  double step, store;                         // cycles: 128 of k, and the rest of a tile, on a full multiprocessor
+  cudaError_t (*prepare)(int ordinal, const DeviceLimits&);
+  cudaError_t (*launch)(const ResidueProblem&, const DeviceLimits&, cudaStream_t);
+};
+
+template <class V>
+constexpr Variant variant(const char* name, double step, double store) {
+  return {name, V::kRows, V::kColumns, V::kCluster, V::kBlocksPerSm, step, store, V::prepare, V::launch};
+}
+
+// Cycles are estimates: 4096 multiply-adds a cycle and multiprocessor on sm_90a, 80 % of them reached, smaller tiles
+// held up by L2; mma.sync at half of that. examples/bench/residue_kernels.py measures them.
+constexpr Variant kVariants[] = {
+    variant<WgmmaVariant<WgmmaTile<2, 256, 4, 2, 1>>>("wgmma 256x256", 1280, 2600),
+    variant<WgmmaVariant<WgmmaTile<2, 128, 3, 1, 2>>>("wgmma 128x128", 1450, 2600),
+    variant<WgmmaVariant<WgmmaTile<1, 64, 3, 1, 4>>>("wgmma 64x64", 1200, 2400),
+    variant<MmaVariant<MmaTile<4, 2, 3, 1>>>("mma 128x128", 2100, 3000),
+    variant<MmaVariant<MmaTile<2, 1, 4, 3>>>("mma 64x64", 900, 1800),
+};
+
+// The least of: whole waves of tiles, each multiprocessor holding blocks_per_sm of them.
+const Variant* choose(const ResidueProblem& p, int ordinal, const DeviceLimits& device, cudaError_t* status) {
+  const char* wanted = std::getenv("JAXMD_RESIDUE_TILE");
+  const Variant* best = nullptr;
+  double least = 0;
+  for (const Variant& v : kVariants) {
+    const cudaError_t prepared = v.prepare(ordinal, device);
+    if (prepared == cudaErrorNotSupported) continue;
+    if (prepared != cudaSuccess) {
+      *status = prepared;
+      return nullptr;
+    }
+    if (wanted != nullptr && std::strcmp(wanted, v.name) == 0) return &v;
+    const double slots = double(device.multiprocessors) * v.blocks_per_sm / v.cluster;
+    const double waves = std::ceil(double(tiles_of(p, v.rows, v.columns)) / slots);
+    const double cost = waves * (double(ceiling(p.k, kDepth)) * v.step + v.store);
+    if (best == nullptr || cost < least) best = &v, least = cost;
+  }
+  *status = best == nullptr ? cudaErrorNotSupported : cudaSuccess;
+  return best;
+}
+
+cudaError_t launch(const ResidueProblem& p, cudaStream_t stream) {
+  int ordinal;
+  const DeviceLimits& device = current_device(&ordinal);
+  if (device.status != cudaSuccess) return device.status;
+  cudaError_t status = cudaSuccess;
+  const Variant* v = choose(p, ordinal, device, &status);
+  return v == nullptr ? status : v->launch(p, device, stream);
+}
+
+// The widest stores that every row of a result allows, of 16 and 4 bytes; else entry by entry.
+int store_bytes(const void* base, int64_t n, int size) {
+  const uintptr_t bits = reinterpret_cast<uintptr_t>(base) | static_cast<uintptr_t>(n * size);
+  return bits % 16 == 0 ? 16 : bits % 4 == 0 ? 4 : size;
+}
+
+// a [channels, .., m, k], b [channels, .., n, k] -> [small, .., m, n], [channels - small, .., m, n]
+ffi::Error residue_matmul(cudaStream_t stream, int64_t small, ffi::Buffer<ffi::S8> a, ffi::Buffer<ffi::S8> b,
+                          ffi::Buffer<ffi::S32> moduli, ffi::ResultBuffer<ffi::S8> narrow,
+                          ffi::ResultBuffer<ffi::S16> wide) {
+  ResidueShape shape;
+  JAXMD_CHECK(residue_shape(a.dimensions(), b.dimensions(), moduli.dimensions(), narrow->dimensions(),
+                            wide->dimensions(), small, &shape));
+  if (shape.channels * shape.batch * shape.m * shape.n == 0) return ffi::Error::Success();
+  constexpr int64_t kLargest = (int64_t{1} << 31) - 1024;  // the kernels count in int, to the next tile's edge
+  if (shape.m > kLargest || shape.n > kLargest || shape.k > kLargest ||
+      shape.channels * shape.batch * ceiling(shape.m, 64) * ceiling(shape.n, 64) > kLargest) {
+    return invalid(kWho, "a has shape " + shape_text(a.dimensions()) + " and b has shape " +
+                             shape_text(b.dimensions()) +
+                             "; wanted m, n, k and the number of 64 x 64 tiles below 2^31.");
+  }
+  cudaError_t status;
+  if (shape.k == 0) {
+    status = cudaMemsetAsync(narrow->typed_data(), 0, narrow->size_bytes(), stream);
+    if (status == cudaSuccess) status = cudaMemsetAsync(wide->typed_data(), 0, wide->size_bytes(), stream);
+  } else {
+    const ResidueProblem p = {a.typed_data(),
+                              b.typed_data(),
+                              moduli.typed_data(),
+                              narrow->typed_data(),
+                              wide->typed_data(),
+                              shape.batch,
+                              static_cast<int>(shape.channels),
+                              static_cast<int>(small),
+                              static_cast<int>(shape.m),
+                              static_cast<int>(shape.n),
+                              static_cast<int>(shape.k),
+                              store_bytes(narrow->typed_data(), shape.n, 1),
+                              store_bytes(wide->typed_data(), shape.n, 2)};
+    status = launch(p, stream);
+  }
+  if (status == cudaSuccess) return ffi::Error::Success();
+  return ffi::Error(ffi::ErrorCode::kInternal, std::string(kWho) + ": " + cudaGetErrorString(status) + ".");
+}
+
+}  // namespace
+}  // namespace cuda
+}  // namespace jaxmd
+
+XLA_FFI_DEFINE_HANDLER_SYMBOL(jaxmd_residue_matmul_cuda, jaxmd::cuda::residue_matmul,
+                              xla::ffi::Ffi::Bind()
+                                  .Ctx<xla::ffi::PlatformStream<cudaStream_t>>()
+                                  .Attr<int64_t>("small")
+                                  .Arg<xla::ffi::Buffer<xla::ffi::S8>>()
+                                  .Arg<xla::ffi::Buffer<xla::ffi::S8>>()
+                                  .Arg<xla::ffi::Buffer<xla::ffi::S32>>()
+                                  .Ret<xla::ffi::Buffer<xla::ffi::S8>>()
+                                  .Ret<xla::ffi::Buffer<xla::ffi::S16>>(),
+                              {xla::ffi::Traits::kCmdBufferCompatible});

@@ -1,0 +1,178 @@
+// Products of residues (residue_matmul.cuh) for sm_90a: wgmma from shared memory that the tensor copy engine fills.
+//
+// Tiling:  kConsumers warpgroups multiply, 64 rows of A by kN rows of B each; one thread of a further warp copies.
+//          Blocks stay, and walk over the tiles: copies for the next tile run during the store of this one.
+// Pairs:   with kCluster = 2 two blocks, one above the other, share B: each copies half of it to both.
+// Stage:   [64 kConsumers rows of A, then kN rows of B][128 bytes of k] with the copy engine's 128-byte swizzle, zeros
+//          beyond the edges. full[s]: the copies of a stage have arrived; empty[s]: every warp of the cluster that
+//          reads it is through.
+// Cost:    a block's tile of 128 x 256 takes 1024 cycles a stage at the tensor cores' rate and 48 KB of copies, 32 of
+//          them of its own. Not measured yet.
+#pragma once
+
+#include <cuda.h>
+
+#include "residue_matmul.cuh"
+#include "wgmma.cuh"
+
+namespace jaxmd {
+namespace JAXMD_ISA {
+
+template <int kConsumers_, int kN_, int kStages_, int kCluster_, int kBlocksPerSm_>
+struct WgmmaTile {
+  static constexpr int kConsumers = kConsumers_, kN = kN_, kStages = kStages_, kCluster = kCluster_;
+  static constexpr int kBlocksPerSm = kBlocksPerSm_;
+  static constexpr int kFragments = kN / 8, kStrip = kN == 64 ? 8 : kN / 16;  // of a warp, stored at once
+  static constexpr int kBM = 64 * kConsumers, kThreads = 128 * kConsumers + 32;
+  static constexpr int kPartB = kN / kCluster;  // rows of B that a block copies
+  static constexpr int kStageA = kBM * kDepth, kStageB = kN * kDepth, kStage = kStageA + kStageB;  // bytes
+  static constexpr int kStrips = kStages * kStage, kBarriers = kStrips + 4 * kConsumers * Strip<kStrip>::kBytes;
+  static constexpr int kShared = kBarriers + 16 * kStages;
+  static constexpr int kReaders = 4 * kConsumers * kCluster;  // warps that free a stage
+  static_assert(kStage % 1024 == 0 && kStageA % 1024 == 0 && kPartB * kDepth % 1024 == 0, "swizzled rows");
+  static_assert(kBM <= 256 && kPartB <= 256, "boxes of the copy engine");
+  static_assert(kShared * kBlocksPerSm + 1024 * kBlocksPerSm <= 228 * 1024);
+};
+
+// Which stage is next, and how often the ring has been round.
+template <int kStages>
+struct Ring {
+  int slot = 0;
+  uint32_t phase = 0;
+  __device__ void advance() {
+    if (++slot == kStages) slot = 0, phase ^= 1;
+  }
+};
+
+template <class Tile>
+__device__ __forceinline__ PlaneTile cluster_tile(const ResidueProblem& p, uint32_t tile, uint32_t rank) {
+  PlaneTile at = plane_tile<Tile::kBM * Tile::kCluster, Tile::kN>(p, tile);
+  at.row += rank * Tile::kBM;
+  return at;
+}
+
+template <class Tile>
+__device__ __forceinline__ void copy_stages(const ResidueProblem& p, uint32_t tiles, uint32_t rank, uint32_t shared,
+                                            const CUtensorMap* map_a, const CUtensorMap* map_b) {
+  const uint32_t full = shared + Tile::kBarriers, empty = full + 8 * Tile::kStages;
+  const int total = (p.k + kDepth - 1) / kDepth;
+  Ring<Tile::kStages> ring;
+  for (uint32_t tile = blockIdx.x / Tile::kCluster; tile < tiles; tile += gridDim.x / Tile::kCluster) {
+    const PlaneTile at = cluster_tile<Tile>(p, tile, rank);
+    for (int step = 0; step < total; ++step) {
+      const uint32_t to = shared + ring.slot * Tile::kStage, barrier = full + 8 * ring.slot;
+      if (Tile::kCluster == 1) {
+        mbarrier_wait(empty + 8 * ring.slot, ring.phase ^ 1);
+      } else {
+        mbarrier_wait_cluster(empty + 8 * ring.slot, ring.phase ^ 1);
+      }
+      mbarrier_expect(barrier, Tile::kStage);
+      copy_tile(to, map_a, step * kDepth, at.row, at.plane, barrier);
+      const uint32_t to_b = to + Tile::kStageA + rank * Tile::kPartB * kDepth;
+      const int row_b = at.column + rank * Tile::kPartB;
+      if (Tile::kCluster == 1) {
+        copy_tile(to_b, map_b, step * kDepth, row_b, at.plane, barrier);
+      } else {
+        copy_tile_to_all(to_b, map_b, step * kDepth, row_b, at.plane, barrier, (1 << Tile::kCluster) - 1);
+      }
+      ring.advance();
+    }
+  }
+}
+
+template <class Tile>
+__device__ __forceinline__ void multiply_stages(const ResidueProblem& p, uint32_t tiles, uint32_t rank,
+                                                unsigned char* memory, uint32_t shared) {
+  const uint32_t full = shared + Tile::kBarriers, empty = full + 8 * Tile::kStages;
+  const int total = (p.k + kDepth - 1) / kDepth;
+  const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, group = warp / 4;
+  const auto release = [&](int slot) {
+    __syncwarp();
+    if (Tile::kCluster == 1) {
+      if (lane == 0) mbarrier_arrive(empty + 8 * slot);
+    } else {
+      if (lane < Tile::kCluster) mbarrier_arrive_at(empty + 8 * slot, lane);
+    }
+  };
+  Strip<Tile::kStrip> strip(p, memory + Tile::kStrips + warp * Strip<Tile::kStrip>::kBytes, lane);
+  Ring<Tile::kStages> ring;
+  for (uint32_t tile = blockIdx.x / Tile::kCluster; tile < tiles; tile += gridDim.x / Tile::kCluster) {
+    const PlaneTile at = cluster_tile<Tile>(p, tile, rank);
+    const Reducer m = plane_reducer(p, at.plane);
+    int c[Tile::kFragments][4];
+#pragma unroll
+    for (int j = 0; j < Tile::kFragments; ++j) c[j][0] = c[j][1] = c[j][2] = c[j][3] = 0;
+    int previous = 0, in_block = 0;
+    for (int step = 0; step < total; ++step) {
+      mbarrier_wait(full + 8 * ring.slot, ring.phase);
+      const uint32_t stage = shared + ring.slot * Tile::kStage;
+      const uint64_t a = swizzled_rows(stage + group * 64 * kDepth), b = swizzled_rows(stage + Tile::kStageA);
+      hold(c);
+      wgmma_fence();
+#pragma unroll
+      for (int k32 = 0; k32 < kDepth / 32; ++k32) {
+        WgmmaS8<Tile::kFragments>::run(c, a + 2 * k32, b + 2 * k32, step > 0 || k32 > 0);
+      }
+      wgmma_commit();
+      hold(c);
+      if (step > 0) {
+        wgmma_wait<1>();
+        release(previous);
+      }
+      previous = ring.slot;
+      ring.advance();
+      if (++in_block == kBlock / kDepth && step + 1 < total) {
+        in_block = 0;
+        wgmma_wait<0>();
+        hold(c);
+        reduce_all(m, c);
+      }
+    }
+    wgmma_wait<0>();
+    hold(c);
+    release(previous);
+#pragma unroll
+    for (int j = 0; j < Tile::kFragments; j += Tile::kStrip) {
+      strip.store(m, c, j, at.plane, at.row + 64 * group + 16 * (warp % 4), at.column + 8 * j);
+    }
+  }
+}
+
+// `tiles` of 64 kConsumers kCluster x kN, all planes; k > 0.
+template <class Tile>
+__global__ void __launch_bounds__(Tile::kThreads, Tile::kBlocksPerSm)
+    residue_wgmma_kernel(const ResidueProblem p, uint32_t tiles, const __grid_constant__ CUtensorMap map_a,
+                         const __grid_constant__ CUtensorMap map_b) {
+#if !defined(__CUDA_ARCH__) || defined(__CUDA_ARCH_FEAT_SM90_ALL)
+  extern __shared__ __align__(1024) unsigned char residue_shared[];
+  const uint32_t shared = static_cast<uint32_t>(__cvta_generic_to_shared(residue_shared));
+  const uint32_t full = shared + Tile::kBarriers, empty = full + 8 * Tile::kStages;
+  const uint32_t rank = Tile::kCluster == 1 ? 0 : cluster_rank();
+  if (threadIdx.x == 0) {
+    for (int s = 0; s < Tile::kStages; ++s) {
+      mbarrier_init(full + 8 * s, 1);
+      mbarrier_init(empty + 8 * s, Tile::kReaders);
+    }
+    mbarrier_fence_init();
+  }
+  if (Tile::kCluster == 1) {
+    __syncthreads();
+  } else {
+    cluster_sync();
+  }
+  if (threadIdx.x < 128 * Tile::kConsumers) {
+    multiply_stages<Tile>(p, tiles, rank, residue_shared, shared);
+  } else if (threadIdx.x == 128 * Tile::kConsumers) {
+    copy_stages<Tile>(p, tiles, rank, shared, &map_a, &map_b);
+  }
+  if (Tile::kCluster > 1) {
+    __syncwarp();
+    cluster_sync();  // the other block may still copy to this one, or arrive at its barriers
+  }
+#else
+  __trap();  // never launched: WgmmaVariant::prepare
+#endif
+}
+
+}  // namespace JAXMD_ISA
+}  // namespace jaxmd
