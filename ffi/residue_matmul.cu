@@ -174,10 +174,13 @@ ffi::Error residue_matmul(cudaStream_t stream, int64_t small, ffi::Buffer<ffi::S
                              shape_text(b.dimensions()) +
                              "; wanted m, n, k and the number of 64 x 64 tiles below 2^31.");
   }
-  cudaError_t status;
+  cudaError_t status = cudaSuccess;
   if (shape.k == 0) {
-    status = cudaMemsetAsync(narrow->typed_data(), 0, narrow->size_bytes(), stream);
-    if (status == cudaSuccess) status = cudaMemsetAsync(wide->typed_data(), 0, wide->size_bytes(), stream);
+    const auto clear = [&](void* data, size_t bytes) {
+      if (status == cudaSuccess && bytes > 0) status = cudaMemsetAsync(data, 0, bytes, stream);
+    };
+    clear(narrow->typed_data(), narrow->size_bytes());
+    clear(wide->typed_data(), wide->size_bytes());
   } else {
     const ResidueProblem p = {a.typed_data(),
                               b.typed_data(),

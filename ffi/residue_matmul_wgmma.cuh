@@ -44,6 +44,7 @@ struct Ring {
   }
 };
 
+#if !defined(__CUDA_ARCH__) || defined(__CUDA_ARCH_FEAT_SM90_ALL)
 template <class Tile>
 __device__ __forceinline__ PlaneTile cluster_tile(const ResidueProblem& p, uint32_t tile, uint32_t rank) {
   PlaneTile at = plane_tile<Tile::kBM * Tile::kCluster, Tile::kN>(p, tile);
@@ -114,7 +115,6 @@ __device__ __forceinline__ void multiply_stages(const ResidueProblem& p, uint32_
         WgmmaS8<Tile::kFragments>::run(c, a + 2 * k32, b + 2 * k32, step > 0 || k32 > 0);
       }
       wgmma_commit();
-      hold(c);
       if (step > 0) {
         wgmma_wait<1>();
         release(previous);
@@ -137,6 +137,8 @@ __device__ __forceinline__ void multiply_stages(const ResidueProblem& p, uint32_
     }
   }
 }
+
+#endif
 
 // `tiles` of 64 kConsumers kCluster x kN, all planes; k > 0.
 template <class Tile>

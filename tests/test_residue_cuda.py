@@ -1,0 +1,256 @@
+"""The residue kernels on CUDA at the sizes and tiles that the tests of the handlers leave out, against integers.
+
+Encoding and decoding must also equal the CPU's handlers bit for bit; the product must be right with every tile that the
+GPU runs, not only with the one that its shape chooses.
+"""
+
+import random
+from fractions import Fraction
+
+import inputs
+import jax
+import numpy as np
+import pytest
+from handler_calls import call
+
+from jaxmd import _residues
+
+pytestmark = pytest.mark.gpu
+
+TILES = ["wgmma 256x256", "wgmma 128x128", "wgmma 64x64", "mma 128x128", "mma 64x64"]
+MODULI = [256, 251, 29, 48259, 45979]  # three of one digit, two of two
+
+
+def centred(x, p):
+    return (x + p // 2) % p - p // 2
+
+
+# product
+
+
+def product(a, b, moduli, small):
+    shape = (*a.shape[1:-1], b.shape[-2])
+    out = [((small, *shape), np.int8), ((len(moduli) - small, *shape), np.int16)]
+    return call("gpu", "jaxmd_residue_matmul", out, a, b, np.array(moduli, np.int32), small=small)
+
+
+def check_product(a, b, moduli, small):
+    narrow, wide = product(a, b, moduli, small)
+    exact = np.matmul(a.astype(np.float64), np.swapaxes(b, -1, -2).astype(np.float64)).astype(np.int64)
+    for i, p in enumerate(moduli):
+        got = narrow[i] if i < small else wide[i - small]
+        wrong = np.argwhere(got != centred(exact[i], p))
+        assert not len(wrong), f"channel {i}, modulus {p}, {a.shape}, {b.shape}: {len(wrong)} differ, first {wrong[0]}"
+
+
+@pytest.mark.parametrize("tile", TILES)
+@pytest.mark.parametrize(
+    "batch, m, n, k",
+    [
+        ((), 64, 64, 128),
+        ((), 1, 1, 16),
+        ((), 63, 65, 144),
+        ((), 129, 127, 400),
+        ((), 257, 255, 1040),
+        ((), 300, 530, 272),
+        ((), 1000, 1000, 1008),
+        ((), 17, 2049, 64),
+        ((), 2049, 24, 64),
+        ((7,), 100, 36, 112),
+        ((3, 5), 130, 258, 48),
+        ((40,), 256, 256, 256),  # more tiles than a GPU holds at once
+    ],
+)
+def test_product_with_every_tile(monkeypatch, tile, batch, m, n, k):
+    monkeypatch.setenv("JAXMD_RESIDUE_TILE", tile)
+    rng = inputs.generator("residues", m, n, k)
+    a = rng.integers(-128, 128, (len(MODULI), *batch, m, k)).astype(np.int8)
+    b = rng.integers(-128, 128, (len(MODULI), *batch, n, k)).astype(np.int8)
+    check_product(a, b, MODULI, 3)
+
+
+@pytest.mark.parametrize("tile", TILES)
+@pytest.mark.parametrize("k", [65408, 65536, 131072, 300000])
+def test_product_of_extremes_beyond_int32(monkeypatch, tile, k):
+    monkeypatch.setenv("JAXMD_RESIDUE_TILE", tile)
+    a = np.full((3, 20, k), -128, np.int8)
+    b = np.full((3, 40, k), -128, np.int8)
+    b[:, 1] = 127
+    check_product(a, b, [256, 253, 48259], 2)
+
+
+def test_product_repeats_its_bits_on_many_calls():
+    rng = inputs.generator("residue repeats")
+    a = rng.integers(-128, 128, (31, 700, 1024)).astype(np.int8)
+    b = rng.integers(-128, 128, (31, 900, 1024)).astype(np.int8)
+    moduli = list(_residues.plan(1024, 109).small)[:31]
+    assert len(moduli) >= 30
+    a, b = a[: len(moduli)], b[: len(moduli)]
+    first = product(a, b, moduli, len(moduli))
+    for _ in range(5):
+        for x, y in zip(first, product(a, b, moduli, len(moduli)), strict=True):
+            np.testing.assert_array_equal(x, y)
+
+
+# encode
+
+
+def encode(platform, plan, limbs, exponent, shift, side):
+    tables = _residues.encoding(plan)
+    k = shift.shape[-1]
+    out = [((plan.channels, *exponent.shape, -(-k // 16) * 16), np.int8)]
+    tables = (tables.weights, np.array(plan.moduli, np.int32), tables.lattice)
+    return call(platform, "jaxmd_residue_encode", out, *limbs, exponent, shift, *tables, bits=plan.bits, side=side)[0]
+
+
+def multiple_doubles(rng, limbs, shape):
+    """Normalized, limbs of either sign, entries from 2^-40 to 2^4, some of them 0 and some not finite."""
+    x = [rng.standard_normal(shape) * 2.0 ** rng.integers(-40, 2, shape)]
+    for _ in range(1, limbs):
+        x.append(x[-1] * 2.0**-53 * rng.uniform(-0.5, 0.5, shape))
+    for limb in x:
+        limb.flat[::97] = 0
+    x[0].flat[1::101] = np.inf
+    x[0].flat[2::103] = np.nan
+    return x
+
+
+@pytest.mark.parametrize("side", [0, 1])
+@pytest.mark.parametrize(
+    "limbs, batch, r, k",
+    [
+        (1, (), 200, 300),
+        (1, (3, 2), 17, 65),
+        (2, (), 128, 1024),
+        (2, (5,), 33, 47),
+        (3, (), 40, 100),
+        (4, (), 70, 513),
+        (4, (2,), 9, 16),
+        (8, (), 65, 130),
+        (12, (), 20, 90),
+        (16, (), 33, 200),
+        (16, (3,), 1, 1),
+    ],
+)
+def test_encode_equals_the_cpu_and_integers(limbs, batch, r, k, side):
+    rng = inputs.generator("residue encode", limbs, r, k, side)
+    plan = _residues.plan(max(k, 128), 53 * limbs + 4)
+    x = multiple_doubles(rng, limbs, (*batch, r, k) if side == 0 else (*batch, k, r))
+    exponent = rng.integers(6, 9, (*batch, r)).astype(np.int32)
+    shift = rng.integers(0, 4, (*batch, k)).astype(np.int32)
+    got = encode("gpu", plan, x, exponent, shift, side)
+    np.testing.assert_array_equal(got, encode("cpu", plan, x, exponent, shift, side))
+    assert not got[..., k:].any()
+    x = [np.swapaxes(limb, -1, -2) for limb in x] if side else x
+    picks = random.Random(3)
+    for _ in range(50):
+        index = tuple(picks.randrange(n) for n in x[0].shape)
+        units = plan.bits - int(exponent[index[:-1]]) - int(shift[(*index[:-2], index[-1])])
+        total = 0
+        for limb in (float(v[index]) for v in x):
+            if np.isfinite(limb):
+                size = int(abs(Fraction(limb)) * Fraction(2) ** units + Fraction(1, 2))
+                total += size if limb > 0 else -size
+        residues = [int(v) for v in got[(slice(None), *index)]]
+        ones = len(plan.small)
+        for i, p in enumerate(plan.small):
+            assert residues[i] % p == total % p
+        for j, (p, t) in enumerate(plan.pairs):
+            a, b, both = residues[ones + 3 * j : ones + 3 * j + 3]
+            assert (a + t * b - total) % p == 0 and both == a + b
+
+
+# decode
+
+
+def decode(platform, plan, small, wide, row, column, limbs, exact):
+    t = _residues.decoding(plan, exact)
+    out = [(small.shape[1:], np.float64)] * limbs
+    tables = (np.array(plan.moduli, np.int32), t.quotients, t.slices, t.product, t.combine)
+    attrs = {"beta": t.beta, "low": t.low, "bits": plan.bits}
+    return call(platform, "jaxmd_residue_decode", out, small, wide, row, column, *tables, **attrs)
+
+
+def residues_of(rng, plan, count):
+    """Integers within the plan's reach, small and large ones, and residues of them."""
+    top = plan.k * 4**plan.bits
+    c = [rng.choice([rng.randint(-top, top), rng.randint(-top, top) >> rng.randrange(2 * plan.bits), top, -top, 0, 1])
+         for _ in range(count)]  # fmt: skip
+    small = [[centred(v, p) for v in c] for p in plan.small]
+    wide = []
+    for p, t in plan.pairs:
+        m0, m1 = ([rng.randrange(-(p // 2), p // 2 + 1) for _ in c] for _ in range(2))
+        inverse = pow(t, -1, p)
+        wide += [m0, m1, [centred((v - x * (1 - t) - y * (t * t - t)) * inverse, p)
+                          for v, x, y in zip(c, m0, m1, strict=True)]]  # fmt: skip
+    return np.array(small, np.int8).reshape(-1, count), np.array(wide, np.int16).reshape(-1, count), c
+
+
+@pytest.mark.parametrize("limbs", [1, 2, 3, 4, 8, 12, 16])
+@pytest.mark.parametrize(
+    "batch, m, n, spread, exact",
+    [
+        ((), 40, 48, 20, False),
+        ((3,), 7, 11, 20, False),
+        ((), 1, 1, 0, False),
+        ((), 9, 200, 560, False),
+        ((2,), 8, 8, 9, True),
+    ],
+)
+def test_decode_equals_the_cpu_and_integers(limbs, batch, m, n, spread, exact):
+    rng = random.Random(limbs * 1000 + n)
+    plan = _residues.plan(4096, 53 * limbs + 4)
+    count = int(np.prod(batch)) * m * n
+    small, wide, c = residues_of(rng, plan, count)
+    row = np.array([rng.randint(-spread, spread) for _ in range(count // n)], np.int32).reshape(*batch, m)
+    column = np.array([rng.randint(-spread, spread) for _ in range(count // m)], np.int32).reshape(*batch, n)
+    small, wide = small.reshape(-1, *batch, m, n), wide.reshape(-1, *batch, m, n)
+    got = decode("gpu", plan, small, wide, row, column, limbs, exact)
+    want = decode("cpu", plan, small, wide, row, column, limbs, exact)
+    for x, y in zip(got, want, strict=True):
+        np.testing.assert_array_equal(x.view(np.int64), y.view(np.int64))
+    if spread > 100:
+        return
+    exponent = (row[..., :, None] + column[..., None, :]).ravel() - 2 * plan.bits
+    for e in range(0, count, max(1, count // 60)):
+        value = sum(Fraction(float(x.ravel()[e])) for x in got)
+        wanted = c[e] * Fraction(2) ** int(exponent[e])
+        slack = 0 if exact else Fraction(2) ** (plan.bits - 4 + int(exponent[e]))
+        assert abs(value - wanted) <= slack + abs(wanted) * Fraction(2) ** (-53 * limbs)
+
+
+def test_a_program_of_many_products_at_once():
+    """Encoding, products and decoding of independent operands in one program: integers, exact."""
+    from jaxmd import _residue_steps
+
+    _residue_steps._ffi.register()
+    plan = _residues.plan(256, 57)
+    rng = inputs.generator("residue chain")
+    a = rng.integers(-(2**20), 2**20, (6, 90, 200)).astype(np.float64)
+    b = rng.integers(-(2**20), 2**20, (6, 200, 110)).astype(np.float64)
+    tables, t = _residues.encoding(plan), _residues.decoding(plan, exact=True)
+    constants = [np.array(plan.moduli, np.int32), tables.weights, tables.lattice]
+    attrs = {"bits": np.int64(plan.bits)}
+    struct = jax.ShapeDtypeStruct
+
+    def one(x, y):
+        def encoded(v, side, r):
+            scales = [np.full(r, 21, np.int32), np.zeros(200, np.int32)]
+            target = struct((plan.channels, r, 208), np.int8)
+            args = (v, *scales, constants[1], constants[0], constants[2])
+            return jax.ffi.ffi_call("jaxmd_residue_encode", target)(*args, **attrs, side=np.int64(side))
+
+        out = [struct((len(plan.small), 90, 110), np.int8), struct((3 * len(plan.pairs), 90, 110), np.int16)]
+        product_call = jax.ffi.ffi_call("jaxmd_residue_matmul", out)
+        args = (encoded(x, 0, 90), encoded(y, 1, 110), _residue_steps.channel_moduli(plan))
+        narrow, wide = product_call(*args, small=np.int64(len(plan.small)))
+        decode_call = jax.ffi.ffi_call("jaxmd_residue_decode", [struct((90, 110), np.float64)])
+        scales = (np.full(90, 21, np.int32), np.full(110, 21, np.int32))
+        more = (constants[0], t.quotients, t.slices, t.product, t.combine)
+        return decode_call(narrow, wide, *scales, *more, **attrs, beta=np.int64(t.beta), low=np.int64(t.low))[0]
+
+    device = jax.devices("gpu")[0]
+    program = jax.jit(lambda x, y: [one(x[i], y[i]) for i in range(6)])
+    for _ in range(3):
+        for i, c in enumerate(program(jax.device_put(a, device), jax.device_put(b, device))):
+            np.testing.assert_array_equal(np.asarray(c), a[i] @ b[i])  # below 2^53: exact
