@@ -44,8 +44,8 @@ __device__ inline void multiply_add(double (&c)[4], const double (&a)[4], const 
 #endif
 }
 
-// PTX ISA, "Warp-level matrix instructions: mma", shapes m16n8k16 and m16n8k32, 8-bit integers (sm_80). With four entries
-// along k to a register, bytes ascending, lane = 4 * g + t, the fragments are
+// PTX ISA, "Warp-level matrix instructions: mma", shapes m16n8k16 and m16n8k32, 8-bit integers (sm_80). With four
+// entries along k to a register, bytes ascending, lane = 4 * g + t, the fragments are
 //   a[i]  row g + 8 * (i & 1),   columns 4 * t + 16 * (i >> 1) + 0..3     i < 2 or 4
 //   b[i]  column g,              rows 4 * t + 16 * i + 0..3               i < 1 or 2
 //   c[i]  row g + 8 * (i >> 1),  column 2 * t + (i & 1)                   i < 4

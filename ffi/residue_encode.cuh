@@ -126,17 +126,62 @@ __device__ inline void fill_encode_tables(const EncodeTask& task, const EncodeLa
   }
 }
 
-// The words of one entry; zero outside the operand.
-__device__ inline void store_integer(const EncodeTask& task, const EncodeLayout& layout, uint32_t* column, int64_t b,
-                                     int64_t row, int64_t l) {
-  const auto at = [column](int i) -> uint32_t& { return column[i * EncodeLayout::kWord]; };
-  IntegerOfLimbs<decltype(at)> x(at, layout.words);
-  if (row < task.rows && l < task.k) {
-    const int64_t from = task.transposed ? (b * task.k + l) * task.rows + row : (b * task.rows + row) * task.k + l;
-    const int units = task.bits - task.exponent[b * task.rows + row] - task.shift[b * task.k + l];
-    for (int i = task.limbs.count - 1; i >= 0; --i) x.add(task.limbs.limb[i][from], units);
+// The words of a tile's entries, zero outside the operand. A thread makes kEach of them at once, and asks for kChunk
+// limbs of each before it uses one.
+template <int kRows>
+__device__ __forceinline__ void store_integers(const EncodeTask& task, const EncodeLayout& layout, uint32_t* integers,
+                                               int64_t b, int64_t row0, int64_t l0) {
+  constexpr int kEach = kRows * kEncodeSpan / kEncodeThreads, kChunk = 8 / kEach;
+  static_assert(kEach * kEncodeThreads == kRows * kEncodeSpan && kChunk > 0);
+  struct Column {
+    uint32_t* first;
+    __device__ uint32_t& operator()(int i) const { return first[i * EncodeLayout::kWord]; }
+  };
+  const auto column = [&](int e, int& row, int& l) {
+    const int i = threadIdx.x + e * kEncodeThreads;
+    row = task.transposed ? i % kRows : i / kEncodeSpan;
+    l = task.transposed ? i / kRows : i % kEncodeSpan;
+    return Column{integers + row * layout.row + EncodeLayout::entry(l)};
+  };
+  const auto limbs = [&](auto&&... sum) {
+    int64_t from[kEach];
+    int units[kEach];
+#pragma unroll
+    for (int e = 0; e < kEach; ++e) {
+      int row, l;
+      column(e, row, l);
+      const int64_t i = row0 + row, k = l0 + l;
+      const bool inside = i < task.rows && k < task.k;
+      from[e] = !inside ? -1 : task.transposed ? (b * task.k + k) * task.rows + i : (b * task.rows + i) * task.k + k;
+      units[e] = inside ? task.bits - task.exponent[b * task.rows + i] - task.shift[b * task.k + k] : 0;
+    }
+#pragma unroll 1
+    for (int last = task.limbs.count - 1; last >= 0; last -= kChunk) {
+      double x[kEach][kChunk];
+#pragma unroll
+      for (int c = 0; c < kChunk; ++c) {
+        const double* limb = task.limbs.limb[max(last - c, 0)];
+#pragma unroll
+        for (int e = 0; e < kEach; ++e) x[e][c] = from[e] >= 0 && last >= c ? limb[from[e]] : 0.0;
+      }
+      int e = 0;
+      const auto add = [&](auto& integer) {
+#pragma unroll
+        for (int c = 0; c < kChunk; ++c) integer.add(x[e][c], units[e]);
+        ++e;
+      };
+      (add(sum), ...);
+    }
+    (sum.finish_with_bias(), ...);
+  };
+  int row, l;
+  const auto integer = [&](int e) { return IntegerOfLimbs<Column>(column(e, row, l), layout.words); };
+  if constexpr (kEach == 2) {
+    limbs(integer(0), integer(1));
+  } else {
+    static_assert(kEach == 4);
+    limbs(integer(0), integer(1), integer(2), integer(3));
   }
-  x.finish_with_bias();
 }
 
 // Bytes 0 of the two fields of x and of y.
@@ -276,12 +321,7 @@ __global__ void __launch_bounds__(kEncodeThreads, kSteps > 4 ? 1 : 2)
     const uint32_t b = outer / bands;
     const int64_t row0 = int64_t{outer - b * bands} * kRows, l0 = int64_t{span} * kEncodeSpan;
     __syncthreads();  // the tables are written; the last tile's integers are read
-#pragma unroll 1
-    for (int i = threadIdx.x; i < kRows * kEncodeSpan; i += kEncodeThreads) {
-      const int row = task.transposed ? i % kRows : i / kEncodeSpan;
-      const int e = task.transposed ? i / kRows : i % kEncodeSpan;
-      store_integer(task, layout, integers + row * layout.row + EncodeLayout::entry(e), b, row0 + row, l0 + e);
-    }
+    store_integers<kRows>(task, layout, integers, b, row0, l0);
     __syncthreads();
 #pragma unroll 1
     for (int r = warp; r < kRows; r += kEncodeThreads / 32) {

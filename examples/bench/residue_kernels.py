@@ -155,7 +155,7 @@ def wrong_residues(got: jax.Array, operands: Any, plan: _residues.Plan, side: in
         for c, (p, t) in enumerate(plan.pairs):
             a, b, both = (int(v) for v in block[ones + 3 * c : ones + 3 * c + 3, i, j])
             wrong += (a + t * b - total) % p != 0 or both != a + b
-    return wrong
+    return int(wrong)
 
 
 def wrong_products(a: jax.Array, b: jax.Array, small: jax.Array, wide: jax.Array, plan: _residues.Plan) -> int:
@@ -194,7 +194,7 @@ def wrong_limbs(c: tuple[jax.Array, ...], operands: Any, plan: _residues.Plan) -
         for limb in limbs:
             wrong += float(rest) != float(limb[i, j])
             rest -= Fraction(float(rest))
-    return wrong
+    return int(wrong)
 
 
 if __name__ == "__main__":
