@@ -175,7 +175,7 @@ def _exact(a: Limbs, b: Limbs, limbs: int, engine: Engine) -> Limbs:
     rows, columns = row - low_row, column - low_column  # bits that a word must have
     wide = [(rows > p.bits)[..., :, None] | (columns > p.bits)[..., None, :] for p in plans]
     level = lowest_level(wide)
-    branches = [functools.partial(_residue_product.matmul, plan=p, limbs=limbs, exact=True) for p in plans]
+    branches = [functools.partial(_residue_product.matmul, plan=p, limbs=limbs) for p in plans]
     c = lax.switch(level, branches, a, b, _no_shift(a), row, column)
     # sums below the last bit of a subnormal number, unless even the last limb is a normal number
     fine = (low_row[..., :, None] + low_column[..., None, :] < -1074) & ~(jnp.abs(c[-1]) >= 2.0**-1022)
@@ -253,9 +253,9 @@ def least_magnitude(a: jax.Array, b: jax.Array) -> jax.Array:
 
 
 def certificate(plan: _residues.Plan, limbs: int) -> int:
-    """The least M that proves the contract: 2^-w (3/2 k + 9/16 2^-w k + 1/16) <= k 2^(-53 limbs - 14) M."""
+    """The least M that proves the contract: 2^-w (3/2 k + 9/16 2^-w k) <= k 2^(-53 limbs - 14) M."""
     spare = plan.bits - 53 * limbs
-    return -(-157 * 2 ** (2 * MAGNITUDE_BITS) // (100 * 2**spare))
+    return -(-151 * 2 ** (2 * MAGNITUDE_BITS) // (100 * 2**spare))
 
 
 def lowest_level(flagged: Sequence[jax.Array]) -> jax.Array:

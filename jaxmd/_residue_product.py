@@ -76,9 +76,8 @@ def matmul(
     *,
     plan: Plan,
     limbs: int,
-    exact: bool = False,
 ) -> Limbs:
-    """A B within the bound of `_residues.Plan.guard`, or, exact, the product rounded once if words hold A and B.
+    """A B within the bound of `_residues.Plan.guard`; rounded once where words of w bits hold A and B exactly.
 
     Args:
         a, b: float64 [..., m, k] and [..., k, n], normalized.
@@ -98,11 +97,11 @@ def matmul(
 
             x, y = tuple(map(flat, a)), tuple(map(flat, b))
             grid = flat(shift), flat(row), flat(column)
-            out = _by_pieces(x, y, *grid, piece=piece, plan=plan, limbs=limbs, exact=exact)
+            out = _by_pieces(x, y, *grid, piece=piece, plan=plan, limbs=limbs)
             return tuple(x.reshape(*batch, m, n) for x in out)
     left = _residue_steps.encode(a, row, -shift, plan, 0)
     right = _residue_steps.encode(b, column, shift, plan, 1)
-    return _residue_steps.decode(*_residue_steps.product(left, right, plan), row, column, plan, limbs, exact)
+    return _residue_steps.decode(*_residue_steps.product(left, right, plan), row, column, plan, limbs)
 
 
 def _by_pieces(
@@ -115,7 +114,6 @@ def _by_pieces(
     piece: Tile,
     plan: Plan,
     limbs: int,
-    exact: bool,
 ) -> Limbs:
     """`matmul` for one batch axis. Loops over batch, the shorter of m and n, the longer, and k, from the outside in."""
     count, m, k = a[0].shape
@@ -154,7 +152,7 @@ def _by_pieces(
     def one(z: Any, i: Any, j: Any, kept: jax.Array | None, c: Limbs) -> Limbs:
         small, wide = residues(z, i, j, kept)
         e, f = _cut(row, (z, i), (piece.batch, piece.m)), _cut(column, (z, j), (piece.batch, piece.n))
-        part = _residue_steps.decode(small, wide, e, f, plan, limbs, exact)
+        part = _residue_steps.decode(small, wide, e, f, plan, limbs)
         return tuple(lax.dynamic_update_slice(x, y, (z, i, j)) for x, y in zip(c, part, strict=True))
 
     def outer(z: Any, c: Limbs) -> Limbs:

@@ -242,32 +242,30 @@ product_p = _primitive(
 # --- decode ----------------------------------------------------------------------------------------------------------
 
 
-def decode(
-    small: jax.Array, wide: jax.Array, row: jax.Array, column: jax.Array, plan: Plan, limbs: int, exact: bool = False
-) -> Limbs:
+def decode(small: jax.Array, wide: jax.Array, row: jax.Array, column: jax.Array, plan: Plan, limbs: int) -> Limbs:
     """The integers behind the residues times 2^(row_i + column_j - 2w), rounded; see `_residues.decode`."""
     operands = _ffi.unify((small, wide, row, column))
-    return tuple(decode_p.bind(*operands, plan=plan, limbs=limbs, exact=exact))
+    return tuple(decode_p.bind(*operands, plan=plan, limbs=limbs))
 
 
-def _decode_shape_rule(small: Any, wide: Any, row: Any, column: Any, *, plan: Plan, limbs: int, exact: bool) -> Any:
+def _decode_shape_rule(small: Any, wide: Any, row: Any, column: Any, *, plan: Plan, limbs: int) -> Any:
     assert small.shape[0] == len(plan.small) and wide.shape[0] == 3 * len(plan.pairs)
     return [small.update(shape=small.shape[1:], dtype=jnp.float64, weak_type=False)] * limbs
 
 
 def _decode_in_jax(
-    small: jax.Array, wide: jax.Array, row: jax.Array, column: jax.Array, *, plan: Plan, limbs: int, exact: bool
+    small: jax.Array, wide: jax.Array, row: jax.Array, column: jax.Array, *, plan: Plan, limbs: int
 ) -> Limbs:
-    return _residues.decode(small, wide, row, column, plan, limbs, exact)
+    return _residues.decode(small, wide, row, column, plan, limbs)
 
 
-def _decode_handler(*args: jax.Array, plan: Plan, limbs: int, exact: bool) -> Sequence[jax.Array]:
-    tables = _residues.decoding(plan, exact)
+def _decode_handler(*args: jax.Array, plan: Plan, limbs: int) -> Sequence[jax.Array]:
+    tables = _residues.decoding(plan)
     moduli = np.array(plan.moduli, np.int32)
     constants = (moduli, tables.quotients, tables.slices, tables.product, tables.combine)
     out = [jax.ShapeDtypeStruct(args[0].shape[1:], jnp.float64)] * limbs
     inputs = (*args, *map(jnp.asarray, constants))
-    return _ffi.call("jaxmd_residue_decode", out, *inputs, beta=tables.beta, low=tables.low, bits=plan.bits)
+    return _ffi.call("jaxmd_residue_decode", out, *inputs, beta=tables.beta, low=0, bits=plan.bits)
 
 
 def _decode_batch(args: Sequence[Any], dims: Sequence[int | None], **params: Any) -> tuple[list[jax.Array], list[int]]:

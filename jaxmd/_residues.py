@@ -13,8 +13,8 @@ to 256, so *two-digit* moduli follow: p near 2^15.5 with a base t such that ever
 |a|, |b|, |a + b| <= 127.  Then x x' = m0 + t (m2 - m0 - m1) + t^2 m1 mod p with m0 = a a', m1 = b b' and
 m2 = (a + b)(a' + b'), three channels for one modulus (Karatsuba).
 
-M_i and P are cut into slices of beta bits, M_i = sum_j m_ij 2^(low + beta j), so that every sum_i r_i m_ij - q P_j is
-an exact float64 integer; bits below 2^low are left out where the contract does not need them.
+M_i and P are cut into slices of beta bits, M_i = sum_j m_ij 2^(beta j), so that every sum_i r_i m_ij - q P_j is an
+exact float64 integer: C' itself comes out, and what is exact on the grids of A and B stays exact.
 
 Everything in a plan is a Python integer. Residues are centred: r in [-p/2, p/2).
 
@@ -118,8 +118,8 @@ class Plan:
     def guard(self, limbs: int) -> int:
         """ESC (`_matmul`) up to which every entry of the result keeps the contract.
 
-        Rounding to the grid errs by 3/4 a term of either factor, the reconstruction by 1/16:
-        |error| 2^-(e_i + f_j) <= k (3/2 2^-w + 9/16 2^-2w) + 2^-w / 16 <= k 2^(1-w), which must not exceed
+        Rounding to the grid errs by 3/4 a term of either factor and nothing else does:
+        |error| 2^-(e_i + f_j) <= k (3/2 2^-w + 9/16 2^-2w) <= k 2^(1-w), which must not exceed
         k 2^(-53 limbs) 2^(-ESC - 2) <= k 2^(-53 limbs) 2^-(e_i + f_j) (|A||B|)_ij.
         """
         return self.bits - 53 * limbs - 3
@@ -270,10 +270,9 @@ def _two_digits(r: jax.Array, p: jax.Array, lattice: np.ndarray) -> tuple[jax.Ar
 
 @dataclasses.dataclass(frozen=True)
 class Decoding:
-    """What the reconstruction of a plan's integers needs; slice j weighs 2^(low + beta j).
+    """What the reconstruction of a plan's integers needs; slice j weighs 2^(beta j).
 
     Attributes:
-        low: bits below 2^low are left out; 0 in an exact reconstruction.
         beta: bits of a slice.
         quotients: float64 [N], M_i / P.
         slices: float64 [count, N], integers m_ij, the least significant slice first.
@@ -281,7 +280,6 @@ class Decoding:
         combine: int32 [pairs, 3], weights mod p of a two-digit modulus's channels: 1 - t, t^2 - t, t.
     """
 
-    low: int
     beta: int
     quotients: np.ndarray
     slices: np.ndarray
@@ -290,37 +288,29 @@ class Decoding:
 
 
 @functools.cache
-def decoding(plan: Plan, exact: bool = False) -> Decoding:
-    """The tables of one plan; unless `exact`, bits that move C' by at most 2^(w - 4) are left out."""
+def decoding(plan: Plan) -> Decoding:
+    """The tables of one plan: the fewest slices whose sums float64 holds."""
     moduli = plan.moduli
     product = math.prod(moduli)
     units = [_centred(product // p * pow(product // p, -1, p), product) for p in moduli]
     largest = [p // 2 for p in moduli]  # of |r_i|
     quotient = -(-sum(r * abs(unit) for r, unit in zip(largest, units, strict=True)) // product) + 1  # of |q|
-    # every M_i and P is off by at most 2^(low - 1)
-    low = 0 if exact else max(0, plan.bits - 3 - (sum(largest) + quotient).bit_length())
-    rounded = [_rounded_shift(x, low) for x in (*units, product)]
-    least = -(-rounded[-1].bit_length() // (54 - sum(largest).bit_length()))  # digits reach half of 2^beta
-    for count in range(max(1, least), product.bit_length() + 1):
-        beta = -(-(rounded[-1].bit_length() + 1) // count)
-        digits = np.array([_balanced(x, beta, count) for x in rounded], object).T  # [count, N + 1]
+    least = -(-product.bit_length() // (54 - sum(largest).bit_length()))  # digits reach half of 2^beta
+    for count in range(least, product.bit_length() + 1):
+        beta = -(-(product.bit_length() + 1) // count)
+        digits = np.array([_balanced(x, beta, count) for x in (*units, product)], object).T  # [count, N + 1]
         sums = np.abs(digits) @ np.array([*largest, quotient], object)
         if max(sums) < 2**53:
             break
     assert max(sums) < 2**53, "the sums of slices must be exact in float64"
     table = digits.astype(np.float64)
     return Decoding(
-        low,
         beta,
         np.array([_ratio(unit, product) for unit in units]),
         np.ascontiguousarray(table[:, :-1]),
         np.ascontiguousarray(table[:, -1]),
         np.array([[_centred(c, p) for c in (1 - t, t * t - t, t)] for p, t in plan.pairs], np.int32).reshape(-1, 3),
     )
-
-
-def _rounded_shift(x: int, low: int) -> int:
-    return (x + (1 << low >> 1)) >> low
 
 
 def _ratio(x: int, y: int) -> float:
@@ -339,7 +329,7 @@ def _balanced(x: int, beta: int, count: int) -> list[int]:
 
 
 def decode(
-    small: jax.Array, wide: jax.Array, row: jax.Array, column: jax.Array, plan: Plan, limbs: int, exact: bool = False
+    small: jax.Array, wide: jax.Array, row: jax.Array, column: jax.Array, plan: Plan, limbs: int
 ) -> tuple[jax.Array, ...]:
     """C = 2^(row_i + column_j - 2w) C' in `limbs` limbs from the residues of C', rounded canonically.
 
@@ -347,11 +337,10 @@ def decode(
         small: int8 [n_1, ..., m, n], centred residues of the one-digit channels.
         wide: int16 [3 n_2, ..., m, n], centred residues of the three channels of each two-digit modulus.
         row, column: int32 [..., m] and [..., n].
-        exact: the exact C'; otherwise within 2^(w - 4) of it.
 
     Slow and plain: the definition that the kernels must equal.
     """
-    tables = decoding(plan, exact)
+    tables = decoding(plan)
     triples = wide.astype(jnp.float64).reshape(len(plan.pairs), 3, *wide.shape[1:])
     weighted = [_column(tables.combine[:, i], small.ndim) * triples[:, i] for i in range(3)]
     combined = _mod(weighted[0] + weighted[1] + weighted[2], _column([p for p, _ in plan.pairs], small.ndim))
@@ -359,6 +348,6 @@ def decode(
     q = jnp.round(_weighted_sums(tables.quotients[None], stacked)[0])
     orders = _weighted_sums(tables.slices, stacked) - _weighted_sums(tables.product[:, None], q[None])
     # C' 2^-w: near the middle of the range of float64, so that no slice leaves it
-    weights = [2.0 ** (tables.low + tables.beta * j - plan.bits) for j in range(len(tables.product))]
+    weights = [2.0 ** (tables.beta * j - plan.bits) for j in range(len(tables.product))]
     terms = tuple(orders[j] * weights[j] for j in reversed(range(len(weights))))
     return _slices.sum_terms(terms, row[..., :, None] + column[..., None, :] - plan.bits, limbs)
