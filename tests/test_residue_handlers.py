@@ -174,6 +174,24 @@ def test_encode_with_the_most_bits_there_are(platform):
     check_encode(platform, plan, x, *grid(rng, x, 3), "most bits")
 
 
+@pytest.mark.parametrize("platform", PLATFORMS)
+def test_encode_of_every_residue_of_every_two_digit_modulus(platform):
+    plan = _residues.plan(4096, _residues.max_bits(4096))
+    value = np.arange(max(plan.moduli))
+    zero = np.zeros(1, np.int32), np.zeros(value.size, np.int32)
+    got = encode(platform, plan, (np.ldexp(value, -plan.bits)[None],), *zero, 0)[:, 0, : value.size].astype(np.int64)
+    ones = len(plan.small)
+    assert len(plan.pairs) > 100
+    for j, ((p, t), (va, vb, wa, wb)) in enumerate(zip(plan.pairs, _residues.encoding(plan).lattice.astype(np.int64))):
+        r = centred(value, p)
+        n, l = r * wb // p, -r * vb // p
+        corners = [(r - i * va - h * wa, -i * vb - h * wb) for i, h in ((n, l), (n + 1, l), (n, l + 1), (n + 1, l + 1))]
+        sizes = [np.maximum(np.maximum(abs(a), abs(b)), abs(a + b)) for a, b in corners]
+        first = np.argmin(sizes, axis=0)
+        a, b = (np.take_along_axis(np.array(x), first[None], 0)[0] for x in zip(*corners))
+        np.testing.assert_array_equal(got[ones + 3 * j : ones + 3 * j + 3], [a, b, a + b], err_msg=f"p = {p}, t = {t}")
+
+
 def test_encode_does_not_crash_where_its_promise_is_broken():
     plan = plan_for(2)
     x = (np.array([[1e300, 1.0, -1e308, np.nan]]), np.ones((1, 4)))
