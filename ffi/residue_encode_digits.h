@@ -166,7 +166,7 @@ inline void add_digits(F64* x, int unit, int digits, const double* cut, int64_t*
     I64 left = {};
     for (int v = 0; v < 8; ++v) {
       const F64 t = rest[v] + cut[s];
-      store_vector(sum + v * kDoubles, load_vector<I64>(sum + v * kDoubles) + (I64)t);
+      store_vector(sum + v * kDoubles, load_vector<U64>(sum + v * kDoubles) + (U64)t);
       rest[v] -= t - cut[s];
       left |= rest[v] != 0.0;
     }
@@ -180,7 +180,7 @@ inline void add_digits(F64* x, int unit, int digits, const double* cut, int64_t*
     // to nearest even: where half a unit of x's own sign is left, away from zero is one further
     const I64 tie = (I64)rest[v] == (half | ((I64)x[v] & INT64_MIN));
     const I64 away = x[v] < 0.0 ? tie : -tie;
-    store_vector(sum + v * kDoubles, load_vector<I64>(sum + v * kDoubles) + (I64)t + away);
+    store_vector(sum + v * kDoubles, load_vector<U64>(sum + v * kDoubles) + (U64)t + (U64)away);
   }
 }
 

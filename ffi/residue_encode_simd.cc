@@ -59,8 +59,8 @@ inline I16 small_residues(I32 s0, I32 s1, int p, float inverse) {
   // s/p is off by less than 0.16, so that with 0.2 less only remainders of p/2 and more can remain
   const F32 q0 = multiply_add(__builtin_convertvector(s0, F32), inverse, -0.2f) + kMagic;
   const F32 q1 = multiply_add(__builtin_convertvector(s1, F32), inverse, -0.2f) + kMagic;
-  const I16 modulus = I16{} + static_cast<int16_t>(p), half = I16{} + static_cast<int16_t>((p - 1) / 2);
-  const I16 r = (I16)low_halves(s0, s1) - (I16)low_halves((I32)q0, (I32)q1) * modulus;
+  const int16_t modulus = p, half = (p - 1) / 2;
+  const I16 r = (I16)((U16)low_halves(s0, s1) - (U16)low_halves((I32)q0, (I32)q1) * static_cast<uint16_t>(p));
   return r - ((r > half) & modulus);
 }
 
@@ -119,7 +119,9 @@ inline I16 larger(I16 a, I16 b) { return a > b ? a : b; }
 // (r, 0) minus the lattice point, of four, that leaves the least max(|a|, |b|, |a + b|); the first of equals.
 inline void shortest(I16 r, I16 n, I16 l, const TwoDigit& m, I16* best_a, I16* best_b) {
   const int16_t va = m.va, vb = m.vb, wa = m.wa, wb = m.wb;
-  const I16 a = r - n * va - l * wa, b = -(n * vb) - l * wb;
+  const U16 un = (U16)n, ul = (U16)l;
+  const I16 a = (I16)((U16)r - un * static_cast<uint16_t>(va) - ul * static_cast<uint16_t>(wa));
+  const I16 b = (I16)(-(un * static_cast<uint16_t>(vb)) - ul * static_cast<uint16_t>(wb));
   const I16 as[4] = {a, a - va, a - wa, a - va - wa};
   const I16 bs[4] = {b, b - vb, b - wb, b - vb - wb};
   I16 best = {};

@@ -30,6 +30,8 @@ typedef int64_t I64 __attribute__((vector_size(kVectorBytes)));
 typedef float F32 __attribute__((vector_size(kVectorBytes)));
 typedef int32_t I32 __attribute__((vector_size(kVectorBytes)));
 typedef int16_t I16 __attribute__((vector_size(kVectorBytes)));
+typedef uint64_t U64 __attribute__((vector_size(kVectorBytes)));  // where sums may wrap
+typedef uint16_t U16 __attribute__((vector_size(kVectorBytes)));
 typedef int32_t HalfI32 __attribute__((vector_size(kVectorBytes / 2)));
 
 template <class V, class T>
