@@ -181,12 +181,13 @@ void round_and_scale(const ResidueDecodeTask& task, const double* orders, const 
 
 using Rounding = void(const ResidueDecodeTask&, const double*, const Exponents&, double*);
 
-// The one for the usual numbers of slices of 1 to 4 limbs, or the general one.
+// The one for the numbers of slices that 1 to 4 limbs usually have, or the general one.
 Rounding* rounding(int slices, int limbs) {
-  if (slices == 2 && limbs == 1) return round_and_scale<2, 1>;
-  if (slices == 4 && limbs == 2) return round_and_scale<4, 2>;
-  if (slices == 5 && limbs == 3) return round_and_scale<5, 3>;
-  if (slices == 7 && limbs == 4) return round_and_scale<7, 4>;
+  if (limbs == 1 && slices == 3) return round_and_scale<3, 1>;
+  if (limbs == 2 && slices == 6) return round_and_scale<6, 2>;
+  if (limbs == 2 && slices == 7) return round_and_scale<7, 2>;
+  if (limbs == 3 && slices == 9) return round_and_scale<9, 3>;
+  if (limbs == 4 && slices == 13) return round_and_scale<13, 4>;
   return round_and_scale<0, 0>;
 }
 
