@@ -24,11 +24,11 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from . import _arith, _product, _residue_product, _residues, _slices
+from . import _arith, _ffi, _product, _residue_product, _residues, _slices
 
-Engine = Literal["auto", "int8", "fp64", "direct"]
+Engine = Literal["auto", "int8", "fp64", "direct", "float64"]
 Accuracy = Literal["componentwise", "normwise", "exact"]
-ENGINES = ("auto", "int8", "fp64", "direct")
+ENGINES = ("auto", "int8", "fp64", "direct", "float64")
 ACCURACIES = ("componentwise", "normwise", "exact")
 Limbs = tuple[jax.Array, ...]
 Level = tuple[int, Callable[..., Limbs]]  # its guard bits (or word length), and the product at that level
@@ -45,19 +45,37 @@ def direct_guard(limbs: int) -> int:
     return 1530 - 53 * limbs if limbs <= 4 else _NONFINITE16
 
 
-_SLICES_PAY = {"cpu": {1: 24, 2: 30, 3: 27, 4: 23, 5: 18}, "cuda": {1: 27, 2: 28, 3: 24, 4: 24, 5: 24}}
-"""log2(m k n) from which engine "fp64" is the faster one, by limbs (5: five and more); `examples/bench/engines.py`."""
+_PAYS = {
+    ("cpu", "int8"): {1: 21, 2: 28, 3: 17, 4: 16, 5: 15},
+    ("cpu", "fp64"): {1: 24, 2: 30, 3: 27, 4: 23, 5: 18},
+    ("cuda", "fp64"): {1: 27, 2: 28, 3: 24, 4: 24, 5: 24},
+}
+"""log2(m k n) from which an engine is faster than "direct", by limbs (5: five and more): `examples/bench/engines.py`"""
+_EXACT_PAYS = 12  # the same for accuracy "exact", where "direct" sums every entry in fixed point
 
 
 def choose(m: Any, n: Any, k: int, limbs: int, accuracy: Accuracy, platform: str) -> Engine:
-    """Rule of engine "auto": matrix units pay where both result dimensions feed one and the product is large."""
+    """Rule of engine "auto": matrix units pay where both result dimensions feed one and the product is large.
+
+    One limb in the default accuracy needs no exact sum: the float64 product of XLA is the fastest.
+    """
     if accuracy == "normwise":
         return "fp64"  # one engine for every shape and platform: the bits may depend on neither
-    fast: Engine = "int8" if accuracy == "exact" else "fp64"
+    if accuracy == "componentwise" and limbs == 1:
+        return "float64"
+    fast: Engine = "int8" if accuracy == "exact" or _int8_is_fast(platform) else "fp64"
     if not all(isinstance(size, int) for size in (m, n)):
         return fast  # symbolic dimensions are exported for the large case
-    large = m * n * k >= 2 ** _SLICES_PAY[platform][min(limbs, 5)]
+    if accuracy == "exact":
+        return fast if m * n * k >= 2**_EXACT_PAYS else "direct"
+    large = m * n * k >= 2 ** _PAYS[platform, fast][min(limbs, 5)]
     return fast if large and min(m, n, k) >= 32 else "direct"
+
+
+def _int8_is_fast(platform: str) -> bool:
+    """Whether int8 products beat float64 slices: on processors with vectors of small integers."""
+    features = _ffi.cpu_features()
+    return platform == "cpu" and (features.get("isa") in ("avx2", "avx512") or bool(features.get("amx_int8")))
 
 
 # --- evaluation ------------------------------------------------------------------------------------------------------
@@ -78,6 +96,8 @@ def evaluate(
     inner = limbs + 1 if addend else limbs  # one limb more, so that the addend's sum is the only rounding
     if engine == "auto":
         engine = choose(m, n, k, limbs, accuracy, platform)
+        if engine == "float64" and len(a) + len(b) > 2:  # operands of more limbs than the result
+            engine = "direct"
     if k == 0:
         c: Limbs = (jnp.zeros((*a[0].shape[:-1], n), jnp.float64),) * inner
     elif accuracy == "exact":
@@ -86,6 +106,8 @@ def evaluate(
         c = _normwise(a, b, limbs, inner, engine)
     elif engine == "int8":
         c = _certified(a, b, limbs, inner)
+    elif engine == "float64":
+        c = _in_float64(a, b, limbs, inner)
     else:
         c = guarded(a, b, limbs, inner, engine)
     return list(_arith.renormalize((*c, *addend), limbs) if addend else c)
@@ -103,6 +125,29 @@ def _certified(a: Limbs, b: Limbs, limbs: int, inner: int) -> Limbs:
         lambda a, b, row, column: guarded(a, b, limbs, inner, "int8"),
         *(a, b, row, column),
     )
+
+
+def _in_float64(a: Limbs, b: Limbs, limbs: int, inner: int) -> Limbs:
+    """The float64 product of XLA for single limbs whose products neither overflow nor get lost, else "direct".
+
+    A term is rounded at most k times, by u each: |error| <= k u |A||B| to first order, in any order of the sum.
+    """
+    ea, eb = _slices.exponents(a), _slices.exponents(b)
+    highest, lowest = jnp.int32(0), jnp.int32(0)
+    for x, e in ((a, ea), (b, eb)):
+        present = e > _slices.ZERO_EXPONENT
+        highest += jnp.max(jnp.where(present, e, 0), initial=0)
+        lowest += jnp.min(jnp.where(present, e, 0), initial=0)
+        highest += jnp.where(jnp.all(jnp.isfinite(x[0])), 0, 4096)
+    fine = (highest + a[0].shape[-1].bit_length() <= 1023) & (lowest >= -900)
+    batch = tuple(range(a[0].ndim - 2))
+    dims = (((a[0].ndim - 1,), (a[0].ndim - 2,)), (batch, batch))
+
+    def multiply(a: Limbs, b: Limbs) -> Limbs:
+        c = lax.dot_general(a[0], b[0], dims, precision=lax.Precision.HIGHEST)
+        return (jnp.where(c == 0, 0.0, c), *(jnp.zeros_like(c),) * (inner - 1))  # a sum of -0 is -0 in a dot
+
+    return lax.cond(fine, multiply, lambda a, b: guarded(a, b, limbs, inner, "direct"), a, b)
 
 
 def guarded(a: Limbs, b: Limbs, limbs: int, inner: int, engine: Engine) -> Limbs:

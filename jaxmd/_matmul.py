@@ -42,7 +42,7 @@ def choose_engine(
         accuracy: as in `matmul`; "normwise" always takes an engine with exact sums.
         platform: "cpu" or "cuda"; None means JAX's default backend.
 
-    Returns: "int8", "fp64" or "direct".
+    Returns: "int8", "fp64", "direct" or "float64".
     """
     if platform is None:
         platform = "cpu" if jax.default_backend() == "cpu" else "cuda"
@@ -58,6 +58,8 @@ _REFUSED = {
     ("direct", "normwise"): (
         "rounds as it sums, so it cannot give the reproducible bits of 'normwise'; take 'int8', 'fp64' or 'auto'"
     ),
+    ("float64", "normwise"): "rounds as it sums; take 'int8', 'fp64' or 'auto'",
+    ("float64", "exact"): "rounds as it sums; take 'int8', 'direct' or 'auto'",
     ("fp64", "exact"): "leaves out the low orders, so it cannot give accuracy 'exact'; take 'int8', 'direct' or 'auto'",
 }
 
@@ -76,6 +78,8 @@ def matmul_limbs(
         raise ValueError(f"jaxmd.matmul: engine is {engine!r}; must be one of {', '.join(map(repr, ENGINES))}.")
     if accuracy not in ACCURACIES:
         raise ValueError(f"jaxmd.matmul: accuracy is {accuracy!r}; must be one of {', '.join(map(repr, ACCURACIES))}.")
+    if engine == "float64" and (limbs > 1 or len(a) + len(b) > 2):
+        raise ValueError(f"jaxmd.matmul: engine 'float64' multiplies single limbs; a result of {limbs} was wanted.")
     if (engine, accuracy) in _REFUSED:
         raise ValueError(f"jaxmd.matmul: engine {engine!r} {_REFUSED[engine, accuracy]}.")
     _check_shapes(a[0].shape, b[0].shape)

@@ -179,6 +179,27 @@ def test_addend(limbs, engine):
     assert oracles.product_error(product(*nothing, d, limbs=limbs, engine=engine), *nothing, limbs, addend=d) <= 1
 
 
+@pytest.mark.parametrize("engine", ["float64", "auto"])
+def test_single_limbs_in_float64(engine):
+    """Ordinary data, then data that a float64 product gets wrong: overflow, loss below the range, inf and nan."""
+    rng = inputs.generator("float64")
+    for spread in (0.0, 30.0, 100.0):
+        for m, k, n in ((5, 33, 6), (2, 1, 3)):
+            a, b = inputs.full(rng, (m, k), 1, spread), inputs.full(rng, (k, n), 1, spread)
+            d = inputs.full(rng, (m, n), 1, spread)
+            assert error(a, b, limbs=1, engine=engine) <= 1
+            assert oracles.product_error(product(a, b, d, limbs=1, engine=engine), a, b, 1, addend=d) <= 1
+    big = (np.array([[1e300, 1e300]]),), (np.array([[1e300], [-1e300]]),)
+    oracles.assert_bits(product(*big, limbs=1, engine=engine), (np.zeros((1, 1)),))
+    tiny = (np.array([[5e-324, 2.0**-1030]]),), (np.array([[2.0**1000], [-(2.0**1000)]]),)
+    assert error(*tiny, limbs=1, engine=engine) <= 1
+    hole = (np.array([[np.inf, 1.0], [2.0, 3.0], [-0.0, 0.0]]),), (np.array([[0.0], [1.0]]),)
+    oracles.assert_bits(product(*hole, limbs=1, engine=engine), (np.array([[np.nan], [3.0], [0.0]]),))
+    stacked = np.stack([big[0][0], tiny[0][0]]), np.stack([big[1][0], tiny[1][0]])
+    c = jax.vmap(lambda x, y: product((x,), (y,), limbs=1, engine=engine)[0])(*stacked)
+    assert oracles.product_error((c,), stacked[:1], stacked[1:], 1) <= 1
+
+
 # --- special values --------------------------------------------------------------------------------------------------
 
 

@@ -183,15 +183,22 @@ def test_second_derivative_and_grad_of_a_batch():
 # --- engines, errors, export, sharding -------------------------------------------------------------------------------
 
 
-def test_auto_is_a_pure_function_of_the_shapes():
+def test_auto_is_a_pure_function_of_the_shapes(monkeypatch):
     choose = _matmul.choose_engine
-    assert choose((999, 999), (999, 999), 4, platform="cpu") == "fp64"
+    for isa, fast in (("avx2", "int8"), ("portable", "fp64")):
+        monkeypatch.setattr(_ffi, "cpu_features", lambda isa=isa: {"isa": isa})
+        assert choose((999, 999), (999, 999), 4, platform="cpu") == fast
+    monkeypatch.undo()
+    assert choose((999, 999), (999, 999), 4, platform="cuda") == "fp64"
     assert choose((500,), (500, 500), 4, platform="cpu") == "direct"
     assert choose((4, 4), (4, 4), 4, platform="cuda") == "direct"
     assert choose((4, 4), (4, 4), 4, accuracy="normwise", platform="cuda") == "fp64"
+    assert choose((4, 4), (4, 4), 1, platform="cuda") == "float64"
+    assert choose((4, 4), (4, 4), 2, accuracy="exact", platform="cpu") == "direct"
+    assert choose((64, 64), (64, 64), 1, accuracy="exact", platform="cpu") == "int8"
     assert choose((500, 500), (500, 500), 2) in ENGINES
     rng = inputs.generator("auto")
-    for shape, limbs in (((256, 300, 500), 1), ((3, 5, 2), 2)):
+    for shape, limbs in (((256, 300, 500), 1), ((3, 5, 2), 2), ((70, 40, 60), 3)):
         a, b = inputs.full(rng, shape[:2], limbs), inputs.full(rng, shape[1:], limbs)
         picked = choose(shape[:2], shape[1:], limbs)
         oracles.assert_bits(product(a, b, limbs=limbs), product(a, b, limbs=limbs, engine=picked))
@@ -208,6 +215,10 @@ def test_refusals():
         matmul_limbs(x, y, limbs=2, accuracy="perfect")
     with pytest.raises(ValueError, match="'direct' rounds as it sums"):
         matmul_limbs(x, y, limbs=2, engine="direct", accuracy="normwise")
+    with pytest.raises(ValueError, match="engine 'float64' multiplies single limbs; a result of 2 was wanted"):
+        matmul_limbs(x, y, limbs=2, engine="float64")
+    with pytest.raises(ValueError, match="engine 'float64' rounds as it sums"):
+        matmul_limbs(x[:1], y[:1], limbs=1, engine="float64", accuracy="exact")
     with pytest.raises(ValueError, match="limbs is 17"):
         matmul_limbs(x, y, limbs=17)
     with pytest.raises(TypeError, match="float32"):

@@ -1,8 +1,8 @@
-"""Where engine "auto" should change from "direct" to "fp64": both on square products, by limbs.
+"""Where engine "auto" should change from "direct" to "int8" or "fp64": all on square products, by limbs.
 
     python examples/bench/engines.py [--quick] [--out lines.jsonl] [--limit seconds]
 
-The thresholds of `jaxmd._matmul` are read off these lines.
+The thresholds of `jaxmd._engines` are read off these lines.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ def main() -> None:
                 return
             sets = [operands(n, limbs, seed) for seed in range(2)]
             seconds = {}
-            for engine in ("fp64", "direct"):
+            for engine in ("int8", "fp64", "direct", *(["float64"] if limbs == 1 else [])):
                 _, timing = harness.measure(functools.partial(jaxmd.matmul, engine=engine), sets, 0.5)
                 seconds[engine] = timing.seconds
             chosen = jaxmd.choose_engine((n, n), (n, n), limbs)
@@ -34,8 +34,7 @@ def main() -> None:
                 "engines",
                 limbs=limbs,
                 shape=[n, n, n],
-                seconds_fp64=seconds["fp64"],
-                seconds_direct=seconds["direct"],
+                **{f"seconds_{engine}": value for engine, value in seconds.items()},
                 chosen=chosen,
                 lost=seconds[chosen] / min(seconds.values()) - 1,
             )
