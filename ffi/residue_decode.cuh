@@ -265,19 +265,25 @@ __device__ __forceinline__ void round_words(const DecodeTask& task, const Layout
   const int count = layout.words, limbs = task.out.count;
   const auto word = [words](int i) { return words[i * Layout::kStride]; };
   const bool negative = static_cast<int32_t>(word(count - 1)) < 0;
+  int low = task.low - task.bits;  // the integer times 2^low is rounded, then scaled
+  if (task.bits > 990) {           // up to 2^2048: within range from the last bit of all on
+    exponent += low + 1074;
+    low = -1074;
+  }
   const bool moderate = is_moderate(exponent);
   const double factor = power_of_two(moderate ? exponent : 0), inverse = power_of_two(moderate ? -exponent : 0);
   bool exact = moderate;
-  round_to_limbs(word, count, task.low - task.bits, negative, negative, limbs, [&](int i, double x) {
+  round_to_limbs(word, count, low, negative, negative, limbs, [&](int i, double x) {
     const double r = mul_rn(x, factor);
     exact = exact && mul_rn(r, inverse) == x && (i > 0 || abs(r) < 0x1p1000);
     task.out.limb[i][at] = moderate ? r : x;
   });
   if (exact) return;
-  double x[kMaxLimbs], r[kMaxLimbs];
-  round_to_limbs(word, count, task.low - task.bits, negative, negative, limbs,
-                 [&](int i, double limb) { x[i] = limb; });
-  scale_careful(x, limbs, exponent, r);
+  double x[kMaxProductLimbs], r[kMaxProductLimbs];
+  round_to_limbs(word, count, low, negative, negative, limbs, [&](int i, double limb) { x[i] = limb; });
+  const int head = limbs < kMaxLimbs ? limbs : kMaxLimbs;  // limbs beyond are a number of their own
+  scale_careful(x, head, exponent, r);
+  if (limbs > head) scale_careful(x + head, limbs - head, exponent, r + head);
   JAXMD_ROLLED
   for (int i = 0; i < limbs; ++i) task.out.limb[i][at] = r[i];
 }
