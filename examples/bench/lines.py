@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 RESULTS = Path(__file__).resolve().parent / "results"
-KEY = ("operation", "engine", "method", "limbs", "slices", "batch", "shape", "phi")
+KEY = ("operation", "engine", "accuracy", "method", "limbs", "slices", "batch", "shape", "phi")
 Record = dict[str, Any]
 
 

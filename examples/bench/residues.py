@@ -74,7 +74,7 @@ def product_case(report: harness.Report, limbs: int, n: int, baseline: float) ->
         c, timing = harness.measure(function, [(a, b)])
         error = exact.product_error(a.limbs, b.limbs, c.limbs, 53 * limbs)
         report.line(
-            "matmul",
+            "residue_product",
             timing,
             engine="int8",
             accuracy=accuracy,

@@ -110,6 +110,53 @@ def product(machine: str) -> Callable[[], str]:
     return build
 
 
+def residues(machine: str) -> Callable[[], str]:
+    """Engine "int8" beside jnp.matmul in float64 of the same size and run, and beside exact integer products."""
+
+    def build() -> str:
+        records = select(lines.read(machine), "residue_product")
+        records.sort(key=lambda r: (r["limbs"], r["shape"], r["engine"] == "flint"))
+        rows = [
+            [
+                r["accuracy"] if r["engine"] == "int8" else f"FLINT, {53 * r['limbs']}-bit integers",
+                NAMES[r["limbs"]],
+                dimensions(r),
+                milliseconds(r),
+                f"{r['T']:.3g}",
+                f"{r['ratio']:.3g}" if "ratio" in r else "–",
+                f"{r['compile_seconds']:.1f}" if "compile_seconds" in r else "–",
+                units(r),
+            ]
+            for r in records
+        ]
+        header = ["accuracy", "precision", "n", "ms", "T", "time / float64", "compile (s)", "max error / bound"]
+        return markdown(header, rows) + source(records)
+
+    return build
+
+
+def steps(machine: str) -> Callable[[], str]:
+    """The steps of a product in residues: milliseconds of each, and the rate of the int8 products."""
+
+    def build() -> str:
+        records = [r for r in lines.read(machine) if r["operation"] in STEPS]
+        cases: dict[tuple[int, int], dict[str, Record]] = {}
+        for record in records:
+            cases.setdefault((record["limbs"], record["shape"][0]), {})[record["operation"]] = record
+        rows = []
+        for (limbs, n), found in sorted(cases.items()):
+            times = [milliseconds(found[step]) if step in found else "–" for step in STEPS]
+            matmul = found["residue_matmul"]
+            rows.append([f"{NAMES[limbs]}, n = {n}", str(matmul["channels"]), *times, f"{matmul['tops']:.3g}"])
+        header = ["", "int8 products", "encode a", "encode b", "multiply", "decode (ms)", "int8 TOPS"]
+        return markdown(header, rows) + source(records)
+
+    return build
+
+
+STEPS = ("residue_encode_left", "residue_encode_right", "residue_matmul", "residue_decode")
+
+
 def table_1() -> str:
     records = select(lines.read("h200"), "table_1")
     cases: dict[tuple[int, int], dict[str, Record]] = {}
@@ -246,6 +293,8 @@ TABLES: dict[str, Callable[[], str]] = {
     "kernel": kernel,
     "product": product("h200"),
     "product-cpu": product("cpu"),
+    "residues-cpu": residues("cpu"),
+    "steps-cpu": steps("cpu"),
     "table-1": table_1,
     "table-2": table_2,
     "spread": spread,
