@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <memory>
 
+#include "huge_pages.h"
 #include "isa.h"
 #include "residue_matmul_args.h"
 #include "threads.h"
@@ -68,6 +69,8 @@ ffi::Error residue_matmul(ffi::ThreadPool pool, int64_t small, ffi::Buffer<ffi::
   const int32_t* const modulus = moduli.typed_data();
   int8_t* const narrow_data = narrow->typed_data();
   int16_t* const wide_data = wide->typed_data();
+  prefer_huge_pages(narrow_data, narrow->size_bytes());
+  prefer_huge_pages(wide_data, wide->size_bytes());
   parallel_for(pool, s.channels * s.batch * each, grain, [=](int64_t begin, int64_t end) {
     char* const scratch = thread_scratch(residue_scratch(tiles.rows, tiles.columns, s.k).bytes);
     for (int64_t t = begin; t < end; ++t) {

@@ -347,7 +347,8 @@ def decode(
     stacked = jnp.concatenate([small.astype(jnp.float64), combined])
     q = jnp.round(_weighted_sums(tables.quotients[None], stacked)[0])
     orders = _weighted_sums(tables.slices, stacked) - _weighted_sums(tables.product[:, None], q[None])
-    # C' 2^-w: near the middle of the range of float64, so that no slice leaves it
-    weights = [2.0 ** (tables.beta * j - plan.bits) for j in range(len(tables.product))]
+    # C' 2^-w is in the middle of the range; the slices of a C' near the largest reach some 2^30 times as high
+    down = plan.bits + 40
+    weights = [2.0 ** (tables.beta * j - down) for j in range(len(tables.product))]
     terms = tuple(orders[j] * weights[j] for j in reversed(range(len(weights))))
-    return _slices.sum_terms(terms, row[..., :, None] + column[..., None, :] - plan.bits, limbs)
+    return _slices.sum_terms(terms, row[..., :, None] + column[..., None, :] + (down - 2 * plan.bits), limbs)
