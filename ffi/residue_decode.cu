@@ -45,10 +45,10 @@ cudaError_t launch(DecodeTask task, cudaStream_t stream) {
 cudaError_t launch(const DecodeTask& task, cudaStream_t stream) {
   const int tiles = DecodeLayout<2, 8, 0>(task).tiles, limbs = task.out.count;
   const bool near = task.low - task.bits > -500;  // parts of 48 bits are within range of doubles
-  if (near && limbs == 1 && tiles <= 2) return launch<4, 2, 1>(task, stream);
-  if (near && limbs == 2 && tiles <= 3) return launch<4, 3, 2>(task, stream);
-  if (near && limbs == 3 && tiles <= 4) return launch<4, 4, 3>(task, stream);
-  if (near && limbs == 4 && tiles <= 5) return launch<4, 5, 4>(task, stream);
+  if (near && limbs == 1 && tiles <= 3) return launch<4, 3, 1>(task, stream);
+  if (near && limbs == 2 && tiles <= 4) return launch<4, 4, 2>(task, stream);
+  if (near && limbs == 3 && tiles <= 6) return launch<2, 6, 3>(task, stream);
+  if (near && limbs == 4 && tiles <= 8) return launch<2, 8, 4>(task, stream);
   return launch<2, 8, 0>(task, stream);
 }
 

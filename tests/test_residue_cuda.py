@@ -163,11 +163,11 @@ def test_encode_equals_the_cpu_and_integers(limbs, batch, r, k, side):
 # decode
 
 
-def decode(platform, plan, small, wide, row, column, limbs, exact):
-    t = _residues.decoding(plan, exact)
+def decode(platform, plan, small, wide, row, column, limbs):
+    t = _residues.decoding(plan)
     out = [(small.shape[1:], np.float64)] * limbs
     tables = (np.array(plan.moduli, np.int32), t.quotients, t.slices, t.product, t.combine)
-    attrs = {"beta": t.beta, "low": t.low, "bits": plan.bits}
+    attrs = {"beta": t.beta, "low": 0, "bits": plan.bits}
     return call(platform, "jaxmd_residue_decode", out, small, wide, row, column, *tables, **attrs)
 
 
@@ -188,16 +188,16 @@ def residues_of(rng, plan, count):
 
 @pytest.mark.parametrize("limbs", [1, 2, 3, 4, 8, 12, 16])
 @pytest.mark.parametrize(
-    "batch, m, n, spread, exact",
+    "batch, m, n, spread",
     [
-        ((), 40, 48, 20, False),
-        ((3,), 7, 11, 20, False),
-        ((), 1, 1, 0, False),
-        ((), 9, 200, 560, False),
-        ((2,), 8, 8, 9, True),
+        ((), 40, 48, 20),
+        ((3,), 7, 11, 20),
+        ((), 1, 1, 0),
+        ((), 9, 200, 560),
+        ((2,), 8, 8, 9),
     ],
 )
-def test_decode_equals_the_cpu_and_integers(limbs, batch, m, n, spread, exact):
+def test_decode_equals_the_cpu_and_integers(limbs, batch, m, n, spread):
     rng = random.Random(limbs * 1000 + n)
     plan = _residues.plan(4096, 53 * limbs + 4)
     count = int(np.prod(batch)) * m * n
@@ -205,8 +205,8 @@ def test_decode_equals_the_cpu_and_integers(limbs, batch, m, n, spread, exact):
     row = np.array([rng.randint(-spread, spread) for _ in range(count // n)], np.int32).reshape(*batch, m)
     column = np.array([rng.randint(-spread, spread) for _ in range(count // m)], np.int32).reshape(*batch, n)
     small, wide = small.reshape(-1, *batch, m, n), wide.reshape(-1, *batch, m, n)
-    got = decode("gpu", plan, small, wide, row, column, limbs, exact)
-    want = decode("cpu", plan, small, wide, row, column, limbs, exact)
+    got = decode("gpu", plan, small, wide, row, column, limbs)
+    want = decode("cpu", plan, small, wide, row, column, limbs)
     for x, y in zip(got, want, strict=True):
         np.testing.assert_array_equal(x.view(np.int64), y.view(np.int64))
     if spread > 100:
@@ -215,9 +215,8 @@ def test_decode_equals_the_cpu_and_integers(limbs, batch, m, n, spread, exact):
     for e in range(0, count, max(1, count // 60)):
         value = sum(Fraction(float(x.ravel()[e])) for x in got)
         wanted = c[e] * Fraction(2) ** int(exponent[e])
-        slack = 0 if exact else Fraction(2) ** (plan.bits - 4 + int(exponent[e]))
         underflow = Fraction(1, 2**1074)
-        assert abs(value - wanted) <= slack + underflow + abs(wanted) * Fraction(2) ** (-53 * limbs)
+        assert abs(value - wanted) <= underflow + abs(wanted) * Fraction(2) ** (-53 * limbs)
 
 
 def test_a_program_of_many_products_at_once():
@@ -229,7 +228,7 @@ def test_a_program_of_many_products_at_once():
     rng = inputs.generator("residue chain")
     a = rng.integers(-(2**20), 2**20, (6, 90, 200)).astype(np.float64)
     b = rng.integers(-(2**20), 2**20, (6, 200, 110)).astype(np.float64)
-    tables, t = _residues.encoding(plan), _residues.decoding(plan, exact=True)
+    tables, t = _residues.encoding(plan), _residues.decoding(plan)
     constants = [np.array(plan.moduli, np.int32), tables.weights, tables.lattice]
     attrs = {"bits": np.int64(plan.bits)}
     struct = jax.ShapeDtypeStruct
@@ -248,7 +247,7 @@ def test_a_program_of_many_products_at_once():
         decode_call = jax.ffi.ffi_call("jaxmd_residue_decode", [struct((90, 110), np.float64)])
         scales = (np.full(90, 21, np.int32), np.full(110, 21, np.int32))
         more = (constants[0], t.quotients, t.slices, t.product, t.combine)
-        return decode_call(narrow, wide, *scales, *more, **attrs, beta=np.int64(t.beta), low=np.int64(t.low))[0]
+        return decode_call(narrow, wide, *scales, *more, **attrs, beta=np.int64(t.beta), low=np.int64(0))[0]
 
     device = jax.devices("gpu")[0]
     program = jax.jit(lambda x, y: [one(x[i], y[i]) for i in range(6)])

@@ -124,7 +124,7 @@ def multiply(a: jax.Array, b: jax.Array, plan: Any) -> tuple[jax.Array, ...]:
 
 
 def decode(*args: jax.Array, plan: Any, limbs: int) -> tuple[jax.Array, ...]:
-    return tuple(_residue_steps._decode_handler(*args, plan=plan, limbs=limbs, exact=False))
+    return tuple(_residue_steps._decode_handler(*args, plan=plan, limbs=limbs))
 
 
 # Exactness on samples, in Python's integers.
@@ -190,7 +190,7 @@ def wrong_limbs(c: tuple[jax.Array, ...], operands: Any, plan: _residues.Plan) -
             residues.append(centred(sum(int(x) * int(y) for x, y in terms), p))
         total = sum(r * m for r, m in zip(residues, units, strict=True))
         total -= round(Fraction(total, modulus)) * modulus
-        rest = Fraction(total) * Fraction(2) ** (tables.low + int(e[i]) + int(f[j]) - 2 * plan.bits)
+        rest = Fraction(total) * Fraction(2) ** (int(e[i]) + int(f[j]) - 2 * plan.bits)
         for limb in limbs:
             wrong += float(rest) != float(limb[i, j])
             rest -= Fraction(float(rest))
