@@ -3,7 +3,7 @@
 #
 #   bash examples/bench/h200.sh [--quick] [--limit SECONDS] [--only STEP[,STEP…]] [--python PYTHON]
 #
-# Steps: build test sanitize kernel product paper spread batches arithmetic import, and tune (only by --only). Needs
+# Steps: build test sanitize kernel product residues paper spread batches arithmetic import, and tune (only by --only). Needs
 # nvcc, and the build requirements of pyproject.toml in PYTHON's environment (nothing is downloaded). Lines go to $OUT/h200.jsonl, logs to $OUT/*.log;
 # without $OUT, to examples/bench/results/. A step that fails or runs out of time does not stop the next; the last lines
 # printed are a summary. Exit status: the number of failed steps.
@@ -63,13 +63,15 @@ nvidia-smi --query-gpu=name,driver_version,clocks.sm --format=csv,noheader 2>/de
 step build 240 build.log env JAXMD_CUDA=on CMAKE_BUILD_PARALLEL_LEVEL="$(nproc)" \
   "$python" -m pip install -v --no-build-isolation --no-deps --force-reinstall .
 step build 30 build.log "$python" -P -m jaxmd
-step test 75 test.log "$python" -P -m pytest -q -m gpu -p no:cacheprovider --maxfail=20 tests
+step test 120 test.log "$python" -P -m pytest -q -m gpu -p no:cacheprovider --maxfail=20 tests
 bench kernel 30 dmma_kernel.py
 if [ -n "$only" ]; then # the kernel's variants, only when asked for
   step tune 60 tune.log bash -c 'nvcc -O3 -std=c++17 -gencode=arch=compute_90a,code=sm_90a -I ffi \
     examples/bench/kernels/sliced_matmul_bench.cu -lcublas -o /tmp/sliced_matmul_bench && /tmp/sliced_matmul_bench'
 fi
 bench product 90 product.py
+bench residues 60 residue_kernels.py
+bench residues 120 residues.py
 bench engines 40 engines.py
 bench paper 75 paper_tables.py
 bench spread 40 exponent_spread.py

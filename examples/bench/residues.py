@@ -142,7 +142,7 @@ def flint_case(report: harness.Report, limbs: int, n: int) -> None:
         seconds.append(time.perf_counter() - start)
     timing = harness.Time(min(seconds), max(seconds) - min(seconds), len(seconds))
     report.line(
-        "matmul",
+        "residue_product",
         timing,
         engine="flint",
         limbs=limbs,
