@@ -28,6 +28,7 @@ from ._operands import (
     operand_limbs,
     result_limbs,
 )
+from ._prepared import Prepared
 
 
 @jax.tree_util.register_pytree_with_keys_class
@@ -244,10 +245,10 @@ class MultiDouble(Value):
         return _binary("jaxmd.divide", _arith.div, other, self)
 
     def __matmul__(self, other: Any) -> "MultiDouble":
-        return matmul(self, other) if is_operand(other) else NotImplemented
+        return matmul(self, other) if is_operand(other) or isinstance(other, Prepared) else NotImplemented
 
     def __rmatmul__(self, other: Any) -> "MultiDouble":
-        return matmul(other, self) if is_operand(other) else NotImplemented
+        return matmul(other, self) if is_operand(other) or isinstance(other, Prepared) else NotImplemented
 
     def __pow__(self, exponent: Any) -> "MultiDouble":
         return power(self, exponent)
@@ -349,7 +350,7 @@ def matmul(
     "componentwise" bits may depend on the batch. A sum that is exactly zero is +0.
     **Limits**: the range of `jaxmd.finfo`: low limbs of results below `finfo(L).tiny` lose bits; beyond the largest
     double a result is inf. "exact" takes longer words the further apart the bits of a row (or column) lie; rows that
-    span more than 53 L + 64 bits are summed entry by entry in fixed point, some 1000 times slower. With an addend it
+    span more than 53 L + 64 bits are summed entry by entry in fixed point, tens of times slower. With an addend it
     costs a product k + n long.
     **Raises**: TypeError for a factor without axes or with x64 off; ValueError for shapes that do not fit, an unknown
     engine or accuracy, an engine that cannot give the accuracy, or prepared factors that do not fit.

@@ -78,8 +78,11 @@ def matmul_limbs(
         raise ValueError(f"jaxmd.matmul: engine is {engine!r}; must be one of {', '.join(map(repr, ENGINES))}.")
     if accuracy not in ACCURACIES:
         raise ValueError(f"jaxmd.matmul: accuracy is {accuracy!r}; must be one of {', '.join(map(repr, ACCURACIES))}.")
-    if engine == "float64" and (limbs > 1 or len(a) + len(b) > 2):
-        raise ValueError(f"jaxmd.matmul: engine 'float64' multiplies single limbs; a result of {limbs} was wanted.")
+    if engine == "float64" and max(limbs, len(a), len(b)) > 1:
+        raise ValueError(
+            f"jaxmd.matmul: engine 'float64' multiplies single limbs; a has {len(a)}, b has {len(b)} (64-bit integers "
+            f"take 2) and the result {limbs}."
+        )
     if (engine, accuracy) in _REFUSED:
         raise ValueError(f"jaxmd.matmul: engine {engine!r} {_REFUSED[engine, accuracy]}.")
     _check_shapes(a[0].shape, b[0].shape)

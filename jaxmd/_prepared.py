@@ -1,6 +1,6 @@
 """Operands encoded once for many products, and the primitive that multiplies them.
 
-    prepared   limbs [..., m, k] (or [..., k, n]), their grid, residues int8 [G, ..., m, k'], 7-bit magnitudes int8
+    prepared   limbs [..., m, k] (or [..., k, n]), their grid, residues int8 [..., G, m, k'], 7-bit magnitudes int8
 
 A prepared operand keeps its limbs: derivatives use them, and so does a product whose magnitudes do not certify the base
 level, which then runs as if nothing had been prepared.
@@ -32,12 +32,12 @@ SIDES = ("left", "right")
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True)
 class Prepared:
-    """A factor of `jaxmd.matmul` in residues, made by `jaxmd.prepare`; a pytree.
+    """A factor of `jaxmd.matmul` in residues, made by `jaxmd.prepare`; a pytree, batch axes first in every leaf.
 
     Attributes:
         limbs: the operand itself, normalized, float64 [..., m, k] (side "left") or [..., k, n] ("right").
         exponent: int32 [..., m] or [..., n], the grid of each row or column.
-        residues: int8 [channels, ..., m or n, k rounded up to 16].
+        residues: int8 [..., channels, m or n, k rounded up to 16].
         magnitudes: int8 in the operand's shape, 7 leading bits on the grid.
         plan: moduli and word length; they depend on k and on the limbs of the result.
         side: "left" or "right".
@@ -51,6 +51,8 @@ class Prepared:
     plan: Plan = dataclasses.field(metadata={"static": True})
     side: str = dataclasses.field(metadata={"static": True})
     num_limbs: int = dataclasses.field(metadata={"static": True})
+
+    __array_ufunc__ = None  # numpy leaves `@` to the other operand
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -75,6 +77,7 @@ def prepare(limbs: Sequence[jax.Array], side: str, num_limbs: int) -> Prepared:
     plan = _residues.plan(k, 53 * num_limbs + 2)
     exponent = _slices.shared_exponent(_slices.exponents(x), -1 - index)
     residues = _residue_steps.encode(x, exponent, jnp.zeros((*x[0].shape[:-2], k), jnp.int32), plan, index)
+    residues = jnp.moveaxis(residues, 0, -3)
     return Prepared(x, exponent, residues, _engines.magnitudes(x, exponent, index), plan, side, num_limbs)
 
 
@@ -112,13 +115,11 @@ def _side_by_side(x: Limbs, batch: tuple[int, ...]) -> Limbs:
 def _broadcast(x: Prepared | Limbs, batch: tuple[int, ...]) -> Prepared | Limbs:
     if not isinstance(x, Prepared):
         return tuple(jnp.broadcast_to(limb, (*batch, *limb.shape[-2:])) for limb in x)
-    channels, *_, rows, length = x.residues.shape
-    lead = x.residues.reshape(channels, *(1,) * (len(batch) - x.ndim + 2), *x.residues.shape[1:])
     return dataclasses.replace(
         x,
         limbs=tuple(jnp.broadcast_to(limb, (*batch, *x.shape[-2:])) for limb in x.limbs),
-        exponent=jnp.broadcast_to(x.exponent, (*batch, rows)),
-        residues=jnp.broadcast_to(lead, (channels, *batch, rows, length)),
+        exponent=jnp.broadcast_to(x.exponent, (*batch, x.exponent.shape[-1])),
+        residues=jnp.broadcast_to(x.residues, (*batch, *x.residues.shape[-3:])),
         magnitudes=jnp.broadcast_to(x.magnitudes, (*batch, *x.shape[-2:])),
     )
 
@@ -157,7 +158,8 @@ def _evaluate(*args: jax.Array, counts: tuple[int, ...], limbs: int, plan: Plan,
     a, b = left.limbs, right.limbs
 
     def multiply(a: Limbs, b: Limbs) -> Limbs:
-        small, wide = _residue_steps.product(left.residues, right.residues, plan)
+        left_channels, right_channels = (jnp.moveaxis(x.residues, -3, 0) for x in (left, right))
+        small, wide = _residue_steps.product(left_channels, right_channels, plan)
         return _residue_steps.decode(small, wide, left.exponent, right.exponent, plan, inner)
 
     if accuracy == "normwise":
@@ -217,24 +219,17 @@ def _batch(
     owners = [0, 1, *(SIDES.index(side) for side in params["sides"] for _ in range(3)), 2]
     groups = [(args[i:j], dims[i:j], owner) for (i, j), owner in zip(itertools.pairwise(ends), owners, strict=False)]
     batched = {owner for _, where, owner in groups if any(d is not None for d in where)}
-    numbers = []
-    for position, (limbs_, where, owner) in enumerate(groups):
-        residues = 2 <= position < 2 + 3 * len(params["sides"]) and (position - 2) % 3 == 1
-        at = 1 if residues else 0  # after the channels
-        numbers.append(
-            tuple(_with_axis(x, d, at, size) for x, d in zip(limbs_, where, strict=True))
-            if owner in batched
-            else tuple(limbs_)
-        )
+    numbers = [
+        tuple(_to_front(x, d, size) for x, d in zip(parts, where, strict=True)) if owner in batched else tuple(parts)
+        for parts, where, owner in groups
+    ]
     a, b, addend = _operands(numbers, limbs, params["plan"], params["sides"])
     out = matmul_prepared(a, b, limbs=limbs, accuracy=params["accuracy"], addend=addend)
     return out, [0] * len(out)
 
 
-def _with_axis(x: Any, d: int | None, at: int, size: int) -> jax.Array:
-    if d is not None:
-        return jnp.moveaxis(x, d, at)
-    return jnp.broadcast_to(jnp.expand_dims(x, at), (*x.shape[:at], size, *x.shape[at:]))
+def _to_front(x: Any, d: int | None, size: int) -> jax.Array:
+    return jnp.broadcast_to(x, (size, *x.shape)) if d is None else jnp.moveaxis(x, d, 0)
 
 
 prepared_matmul_p = define(

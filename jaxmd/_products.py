@@ -85,8 +85,10 @@ def _check_prepared(a: Any, b: Any, others: list[Any], engine: str, accuracy: st
 def prepare(x: Any, side: str, *, limbs: int | None = None) -> Prepared:
     """A factor encoded in residues once, for many products: `matmul(prepare(a, "left"), b)`.
 
-    The result is a pytree, so it passes through jit, vmap and scan; `matmul` takes it in place of the factor, for
-    engine "int8" and accuracies "componentwise" and "normwise". The bits are those of the unprepared product.
+    The result is a pytree with the batch axes first in every leaf: it passes through jit, vmap and scan whole, mapped
+    over its batch or made inside. `matmul` (and `@` beside a MultiDouble) takes it in place of the factor, for engine
+    "int8" and accuracies "componentwise" and "normwise", and gives the bits of the unprepared product. Its arrays
+    belong together: make another one instead of changing them.
 
     Args:
         x: the factor, [.., m, k] or [.., k, n]; a MultiDouble or numbers taken as they are.
@@ -94,8 +96,9 @@ def prepare(x: Any, side: str, *, limbs: int | None = None) -> Prepared:
         limbs: limb count of the products; that of x when None. An operand with more limbs is refused by `matmul`.
 
     Memory: about 16 bytes an entry for each limb, beside the operand itself.
-    Derivatives: with respect to the other factor and to x itself, which the result holds; a product that varies in its
-    prepared factor runs from the limbs.
+    Derivatives: with respect to the other factor, and to x where `prepare` is part of the function. (With respect to
+    the result itself `jax.vjp` works, `jax.grad` wants allow_int=True, and the limbs hold the derivative.) They are
+    computed by engine "auto" where the factor is not used as it was prepared.
     **Raises**: TypeError for fewer than two axes or x64 off; ValueError for another side or limb count.
     """
     who = "jaxmd.prepare"

@@ -30,6 +30,9 @@ def test_bits_of_the_unprepared_product(accuracy, spread):
     multiply = jax.jit(lambda x, y: jaxmd.matmul(x, y, accuracy=accuracy))
     for x, y in ((left, b), (a, right), (left, right)):
         bits(multiply(x, y), whole)
+    if accuracy == "componentwise":
+        bits(left @ b, whole)
+        bits(a @ right, whole)
     assert left.shape == (9, 40) and "side='left'" in repr(left)
 
 
@@ -55,6 +58,17 @@ def test_under_vmap_scan_and_as_an_argument():
     mapped = jax.jit(jax.vmap(multiply, (None, 0)))(left, b)
     both = jax.vmap(lambda x, y: multiply(jaxmd.prepare(x, "left"), y))(jaxmd.stack([a, a, a]), b)
     every = jax.vmap(multiply)(jax.vmap(lambda x: jaxmd.prepare(x, "left"))(jaxmd.stack([a, a, a])), b)
+    batched = jaxmd.prepare(jaxmd.stack([a, a, a]), "left")
+    whole = jax.vmap(multiply)(batched, b)
+    other = jax.vmap(multiply, (0, None))(batched, b[1])
+    pair = jax.vmap(multiply)(batched, jaxmd.prepare(b, "right"))
+    mapped_first = multiply(jax.vmap(lambda x: jaxmd.prepare(x, "left"))(jaxmd.stack([a, a, a])), b)
+    _, over = jax.lax.scan(lambda carry, x: (carry, multiply(x, b[1])), 0, batched)
+    for i in range(3):
+        for c in (whole, pair, mapped_first):
+            bits(c[i], wanted[i])
+        for c in (other, over):
+            bits(c[i], wanted[1])
     right = jax.vmap(multiply, (0, None))(jaxmd.stack([a, -a]), jaxmd.prepare(b[0], "right"))
     _, scanned = jax.lax.scan(lambda carry, y: (carry, multiply(left, y)), 0, b)
     for i in range(3):
@@ -72,6 +86,8 @@ def test_derivatives():
     assert oracles.product_error(tangent.limbs, a.limbs, db.limbs, 3) <= 1
     _, pullback = jax.vjp(lambda y: jaxmd.matmul(left, y), b)
     assert oracles.product_error(pullback(ct)[0].limbs, a.T.limbs, ct.limbs, 3) <= 1
+    _, pullback = jax.vjp(lambda p: jaxmd.matmul(p, b), left)
+    assert oracles.product_error(pullback(ct)[0].limbs, ct.limbs, b.T.limbs, 3) <= 1
     f = lambda x: jaxmd.matmul(jaxmd.prepare(x, "left"), b)
     _, tangent = jax.jvp(f, (a,), (da,))
     assert oracles.product_error(tangent.limbs, da.limbs, b.limbs, 3) <= 1
@@ -94,6 +110,9 @@ def test_refusals():
         jaxmd.matmul(left, right, accuracy="exact")
     with pytest.raises(ValueError, match="engine is 'fp64'"):
         jaxmd.matmul(left, right, engine="fp64")
+    for product in (lambda: left @ np.ones((6, 2)), lambda: np.ones((4, 4)) @ right, lambda: left @ right):
+        with pytest.raises(TypeError, match="operand"):
+            product()
     with pytest.raises(ValueError, match="side is 'middle'"):
         jaxmd.prepare(a, "middle")
     with pytest.raises(TypeError, match="at least two axes"):
