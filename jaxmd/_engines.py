@@ -140,11 +140,9 @@ def _in_float64(a: Limbs, b: Limbs, limbs: int, inner: int) -> Limbs:
         lowest += jnp.min(jnp.where(present, e, 0), initial=0)
         highest += jnp.where(jnp.all(jnp.isfinite(x[0])), 0, 4096)
     fine = (highest + a[0].shape[-1].bit_length() <= 1023) & (lowest >= -900)
-    batch = tuple(range(a[0].ndim - 2))
-    dims = (((a[0].ndim - 1,), (a[0].ndim - 2,)), (batch, batch))
 
     def multiply(a: Limbs, b: Limbs) -> Limbs:
-        c = lax.dot_general(a[0], b[0], dims, precision=lax.Precision.HIGHEST)
+        c = _product.dot(a[0], b[0])
         return (jnp.where(c == 0, 0.0, c), *(jnp.zeros_like(c),) * (inner - 1))  # a sum of -0 is -0 in a dot
 
     return lax.cond(fine, multiply, lambda a, b: guarded(a, b, limbs, inner, "direct"), a, b)
@@ -215,16 +213,15 @@ def _exact(a: Limbs, b: Limbs, limbs: int, engine: Engine) -> Limbs:
         zeros = (jnp.zeros(shape, jnp.float64),) * limbs
         return _product.exact_entries(a, b, jnp.ones(shape, jnp.int8), zeros)
     (row, low_row), (column, low_column) = _extent(a, -1), _extent(b, -2)
-    words = sorted({53 * limbs + extra for extra in _EXACT_BITS})
-    plans = [_residues.plan(a[0].shape[-1], bits) for bits in words]
+    plans = [_residues.plan(a[0].shape[-1], 53 * limbs + extra) for extra in _EXACT_BITS]
     rows, columns = row - low_row, column - low_column  # bits that a word must have
     wide = [(rows > p.bits)[..., :, None] | (columns > p.bits)[..., None, :] for p in plans]
     level = lowest_level(wide)
     branches = [functools.partial(_residue_product.matmul, plan=p, limbs=limbs) for p in plans]
     c = lax.switch(level, branches, a, b, _no_shift(a), row, column)
     # sums below the last bit of a subnormal number, unless even the last limb is a normal number
-    fine = (low_row[..., :, None] + low_column[..., None, :] < -1074) & ~(jnp.abs(c[-1]) >= 2.0**-1022)
-    flags = lax.select_n(level, *wide) | fine | touched(a, b)
+    tiny = (low_row[..., :, None] + low_column[..., None, :] < -1074) & ~(jnp.abs(c[-1]) >= 2.0**-1022)
+    flags = lax.select_n(level, *wide) | tiny | touched(a, b)
     return _product.exact_entries(a, b, flags.astype(jnp.int8), c)
 
 

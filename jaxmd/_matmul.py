@@ -19,7 +19,7 @@ from jax.interpreters import batching, mlir
 
 from . import _arith, _engines
 from ._engines import ACCURACIES, ENGINES, Accuracy, Engine
-from ._primitive import Number, Numbers, bind, define, is_linear
+from ._primitive import Number, Numbers, batch_size, bind, define, is_linear, to_front
 
 Limbs = tuple[jax.Array, ...]
 
@@ -148,12 +148,12 @@ def _matmul_jvp(numbers: Numbers, tangents: Numbers, **params: Any) -> tuple[Num
 
 def _matmul_transpose(cotangents: Numbers, numbers: Numbers, **params: Any) -> list[Number | None]:
     (ct,), (a, b, *addend) = cotangents, numbers
-    rows = _bind([ct, _transposed(b)], **params) if is_linear(a) else None
-    columns = _bind([_transposed(a), ct], **params) if is_linear(b) else None
+    rows = _bind([ct, transposed(b)], **params) if is_linear(a) else None
+    columns = _bind([transposed(a), ct], **params) if is_linear(b) else None
     return [rows, columns, *[ct if is_linear(x) else None for x in addend]]
 
 
-def _transposed(x: Number) -> Number:
+def transposed(x: Number) -> Number:
     return tuple(jnp.swapaxes(limb, -1, -2) for limb in x)
 
 
@@ -161,11 +161,11 @@ def _matmul_batch(
     args: Sequence[Any], dims: Sequence[int | None], *, counts: tuple[int, ...], limbs: int, **params: Any
 ) -> tuple[Number, list[int]]:
     """A batch of one operand alone folds into its rows (A) or columns (B); otherwise it becomes a leading axis."""
-    size = next(x.shape[d] for x, d in zip(args, dims, strict=True) if d is not None)
+    size = batch_size(args, dims)
     ends = list(itertools.accumulate(counts, initial=0))
     groups = [(args[i:j], dims[i:j]) for i, j in itertools.pairwise(ends)]
     batched = [any(d is not None for d in ds) for _, ds in groups]
-    numbers = [_to_front(*group, size) for group in groups]  # [size, ...], repeated where there was no batch
+    numbers = [to_front(*group, size) for group in groups]  # [size, ...], repeated where there was no batch
     if batched[0] == batched[1]:
         out = _bind(numbers, limbs, **params)
         return out, [0] * len(out)
@@ -177,13 +177,6 @@ def _matmul_batch(
     at = out[0].ndim + fold + 1
     out = tuple(x.reshape(*x.shape[:at], size, x.shape[at] // size if size else 0, *x.shape[at + 1 :]) for x in out)
     return out, [at] * len(out)
-
-
-def _to_front(limbs: Sequence[Any], dims: Sequence[int | None], size: int) -> Number:
-    return tuple(
-        jnp.broadcast_to(x, (size, *x.shape)) if d is None else jnp.moveaxis(x, d, 0)
-        for x, d in zip(limbs, dims, strict=True)
-    )
 
 
 def _fold(number: Number, axis: int) -> Number:

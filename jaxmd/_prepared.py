@@ -21,8 +21,8 @@ from jax import lax
 from jax.interpreters import batching, mlir
 
 from . import _arith, _engines, _product, _residue_steps, _residues, _slices
-from ._matmul import matmul_limbs
-from ._primitive import Number, Numbers, bind, define, is_linear
+from ._matmul import matmul_limbs, transposed
+from ._primitive import Number, Numbers, batch_size, bind, define, is_linear, to_front
 from ._residues import Plan
 
 Limbs = tuple[jax.Array, ...]
@@ -200,36 +200,25 @@ def _transpose(cotangents: Numbers, numbers: Numbers, *, limbs: int, sides: Any,
     """The transposed factor was not prepared: its products run from the limbs."""
     (ct,), (a, b) = cotangents, numbers[:2]
     multiply = functools.partial(matmul_limbs, limbs=limbs, accuracy=params["accuracy"])
-    rows = multiply(ct, _transposed(b)) if is_linear(a) else None
-    columns = multiply(_transposed(a), ct) if is_linear(b) else None
+    rows = multiply(ct, transposed(b)) if is_linear(a) else None
+    columns = multiply(transposed(a), ct) if is_linear(b) else None
     addend = [ct if is_linear(x) else None for x in numbers[2 + 3 * len(sides) :]]
     return [rows, columns, *[None] * (3 * len(sides)), *addend]
-
-
-def _transposed(x: Number) -> Number:
-    return tuple(jnp.swapaxes(limb, -1, -2) for limb in x)
 
 
 def _batch(
     args: Sequence[Any], dims: Sequence[int | None], *, counts: tuple[int, ...], limbs: int, **params: Any
 ) -> tuple[Limbs, list[int]]:
     """A batched operand gets the axis in front of its batch, with all that belongs to it; others stay as they are."""
-    size = next(x.shape[d] for x, d in zip(args, dims, strict=True) if d is not None)
+    size = batch_size(args, dims)
     ends = list(itertools.accumulate(counts, initial=0))
     owners = [0, 1, *(SIDES.index(side) for side in params["sides"] for _ in range(3)), 2]
     groups = [(args[i:j], dims[i:j], owner) for (i, j), owner in zip(itertools.pairwise(ends), owners, strict=False)]
     batched = {owner for _, where, owner in groups if any(d is not None for d in where)}
-    numbers = [
-        tuple(_to_front(x, d, size) for x, d in zip(parts, where, strict=True)) if owner in batched else tuple(parts)
-        for parts, where, owner in groups
-    ]
+    numbers = [to_front(parts, where, size) if owner in batched else tuple(parts) for parts, where, owner in groups]
     a, b, addend = _operands(numbers, limbs, params["plan"], params["sides"])
     out = matmul_prepared(a, b, limbs=limbs, accuracy=params["accuracy"], addend=addend)
     return out, [0] * len(out)
-
-
-def _to_front(x: Any, d: int | None, size: int) -> jax.Array:
-    return jnp.broadcast_to(x, (size, *x.shape)) if d is None else jnp.moveaxis(x, d, 0)
 
 
 prepared_matmul_p = define(

@@ -154,6 +154,19 @@ def _compiled(primitive: Primitive) -> Callable[..., Any]:
     return impl
 
 
+def batch_size(args: Sequence[Any], dims: Sequence[int | None]) -> int:
+    """Length of the axis that vmap maps over."""
+    return next(x.shape[d] for x, d in zip(args, dims, strict=True) if d is not None)
+
+
+def to_front(args: Sequence[Any], dims: Sequence[int | None], size: int) -> Number:
+    """Every operand with the batch axis first, repeated where it has none."""
+    return tuple(
+        jnp.broadcast_to(x, (size, *jnp.shape(x))) if d is None else jnp.moveaxis(x, d, 0)
+        for x, d in zip(args, dims, strict=True)
+    )
+
+
 def _batch(
     primitive: Primitive,
     batch_params: Callable[..., dict[str, Any]] | None,
@@ -162,11 +175,8 @@ def _batch(
     **params: Any,
 ) -> tuple[Any, list[int]]:
     """The batch axis goes to the front of every operand; operands without one are repeated along it."""
-    size = next(x.shape[d] for x, d in zip(args, dims, strict=True) if d is not None)
-    front = [
-        jnp.broadcast_to(x, (size, *jnp.shape(x))) if d is None else jnp.moveaxis(x, d, 0)
-        for x, d in zip(args, dims, strict=True)
-    ]
+    size = batch_size(args, dims)
+    front = to_front(args, dims, size)
     if batch_params is not None:
         params = batch_params(size, **params)
     out = primitive.bind(*_alike(front), **params)

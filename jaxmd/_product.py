@@ -73,7 +73,7 @@ def _sliced_matmul_dots(a: jax.Array, b: jax.Array) -> jax.Array:
     return jnp.where(orders == 0, 0.0, orders)  # a sum of 0 · negative is −0 in a dot, +0 in the kernel
 
 
-def _dot(a: jax.Array, b: jax.Array) -> jax.Array:
+def dot(a: jax.Array, b: jax.Array) -> jax.Array:
     """[..., m, k] x [..., k, n], float64 on every backend."""
     batch = tuple(range(a.ndim - 2))
     contract = ((a.ndim - 1,), (a.ndim - 2,))
@@ -85,18 +85,18 @@ def _order_by_order(a: jax.Array, b: jax.Array) -> jax.Array:
     count, *batch, m, k = a.shape
     row = jnp.moveaxis(a, 0, -2).reshape(*batch, m, count * k)
     column = jnp.moveaxis(b[::-1], 0, -3).reshape(*batch, count * k, b.shape[-1])
-    return jnp.stack([_dot(row[..., : (g + 1) * k], column[..., (count - 1 - g) * k :, :]) for g in range(count)])
+    return jnp.stack([dot(row[..., : (g + 1) * k], column[..., (count - 1 - g) * k :, :]) for g in range(count)])
 
 
 def _pair_by_pair(a: jax.Array, b: jax.Array) -> jax.Array:
     """A loop over the pairs i + j = g: compiled once, however many slices there are."""
     pairs = [(i, g - i) for g in range(a.shape[0]) for i in range(g + 1)]
     left, right = (jnp.asarray(index, jnp.int32) for index in zip(*pairs, strict=True))
-    zero = jnp.stack([_dot(a[0], b[0]) * 0.0] * a.shape[0])
+    zero = jnp.stack([dot(a[0], b[0]) * 0.0] * a.shape[0])
 
     def add_pair(orders: jax.Array, pair: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, None]:
         i, j = pair
-        return orders.at[i + j].add(_dot(a[i], b[j])), None
+        return orders.at[i + j].add(dot(a[i], b[j])), None
 
     return lax.scan(add_pair, zero, (left, right))[0]
 

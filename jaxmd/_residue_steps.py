@@ -21,7 +21,7 @@ from jax import lax
 from jax.interpreters import ad, batching, mlir
 
 from . import _ffi, _residues
-from ._primitive import Primitive
+from ._primitive import Primitive, batch_size, to_front
 from ._residues import Plan
 
 K_MULTIPLE = 16  # of the padded length k': a row of int8 then starts on 16 bytes
@@ -55,21 +55,11 @@ def _primitive(
 
 def _takes_handler(name: str) -> bool:
     """XLA's own int8 product is the faster one where the processor multiplies int8 matrices."""
-    by_xla = name == "jaxmd_residue_matmul" and _ffi.cpu_features().get("amx_int8", False)
-    return name in _ffi.register()["cpu"] and not by_xla
+    return name != "jaxmd_residue_matmul" or not _ffi.cpu_features().get("amx_int8", False)
 
 
 def _shapes(shape: Sequence[Any], *types: Any) -> list[jax.ShapeDtypeStruct]:
     return [jax.ShapeDtypeStruct((int(count), *shape), dtype) for count, dtype in types]
-
-
-def _to_front(args: Sequence[jax.Array], dims: Sequence[int | None]) -> list[jax.Array]:
-    """Every operand with the batch axis first, repeated where it has none."""
-    size = next(x.shape[d] for x, d in zip(args, dims, strict=True) if d is not None)
-    return [
-        jnp.broadcast_to(x, (size, *x.shape)) if d is None else jnp.moveaxis(x, d, 0)
-        for x, d in zip(args, dims, strict=True)
-    ]
 
 
 # --- encode ----------------------------------------------------------------------------------------------------------
@@ -119,7 +109,7 @@ def _encode_handler(*args: jax.Array, plan: Plan, side: int) -> list[jax.Array]:
 
 
 def _encode_batch(args: Sequence[Any], dims: Sequence[int | None], **params: Any) -> tuple[list[jax.Array], list[int]]:
-    return encode_p.bind(*_to_front(args, dims), **params), [1]
+    return encode_p.bind(*to_front(args, dims, batch_size(args, dims)), **params), [1]
 
 
 def _encode_jvp(primals: Sequence[Any], tangents: Sequence[Any], **params: Any) -> tuple[list[Any], list[Any]]:
@@ -269,7 +259,7 @@ def _decode_handler(*args: jax.Array, plan: Plan, limbs: int) -> Sequence[jax.Ar
 
 
 def _decode_batch(args: Sequence[Any], dims: Sequence[int | None], **params: Any) -> tuple[list[jax.Array], list[int]]:
-    small, wide, row, column = _to_front(args, dims)
+    small, wide, row, column = to_front(args, dims, batch_size(args, dims))
     out = decode_p.bind(jnp.moveaxis(small, 0, 1), jnp.moveaxis(wide, 0, 1), row, column, **params)
     return out, [0] * len(out)
 

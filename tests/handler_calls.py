@@ -1,5 +1,9 @@
 """Calls of the compiled handlers under the matrix product, for their tests."""
 
+import os
+import subprocess
+import sys
+
 import jax
 import numpy as np
 import pytest
@@ -22,3 +26,20 @@ def call(platform, name, out, *args, aliases=None, **attrs):
 def product_axes(a, b):
     """The shape of a·b."""
     return (*a[0].shape[:-1], b[0].shape[-1])
+
+
+def assert_same_output_on_every_isa(script):
+    """A script prints the same on every instruction set; one that the machine lacks falls back to a lower one."""
+    printed = set()
+    for isa in ("portable", "avx2", "avx512"):
+        environment = {**os.environ, "JAXMD_CPU_ISA": isa, "PYTHONPATH": os.pathsep.join(sys.path)}
+        done = subprocess.run(
+            [sys.executable, "-P", "-c", script],
+            env=environment,
+            cwd=os.path.dirname(__file__),
+            capture_output=True,
+            text=True,
+        )
+        assert done.returncode == 0, done.stderr
+        printed.add(done.stdout.strip())
+    assert len(printed) == 1

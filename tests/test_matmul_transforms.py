@@ -97,14 +97,14 @@ def test_same_bits_every_time_and_under_scan():
 def test_products_run_are_those_of_one_level(monkeypatch, spread, level, batch):
     """Counted as they run: under vmap too, the level is one branch taken and never a select over all levels."""
     k, ran = 41 + level, []
-    dot = _product._dot
+    dot = _product.dot
 
     def counted(a, b):
         pairs = np.int64(a.shape[-1] // k)
         once = jax.pure_callback(lambda n: ran.append(int(n)) or np.float64(0), jax.ShapeDtypeStruct((), "f8"), pairs)
         return dot(a, b) + jnp.broadcast_to(once, (*a.shape[:-1], b.shape[-1]))
 
-    monkeypatch.setattr(_product, "_dot", counted)
+    monkeypatch.setattr(_product, "dot", counted)
     rng = inputs.generator("count", spread, batch)
     a, b = (inputs.full(rng, (*batch, *s), 2, spread) for s in ((40, k), (k, 40)))
     f = functools.partial(matmul_limbs, limbs=2, engine="fp64")

@@ -5,10 +5,7 @@ every entry, and C' 2^(row + column - 2w) for residues made of integers C'.
 """
 
 import functools
-import os
 import random
-import subprocess
-import sys
 from fractions import Fraction
 
 import inputs
@@ -16,7 +13,7 @@ import jax
 import numpy as np
 import oracles
 import pytest
-from handler_calls import PLATFORMS, call
+from handler_calls import PLATFORMS, assert_same_output_on_every_isa, call
 
 from jaxmd import _residues
 
@@ -323,16 +320,4 @@ print(digest.hexdigest())
 
 
 def test_every_instruction_set_gives_the_same_bits():
-    digests = set()
-    for isa in ("portable", "avx2", "avx512"):  # a set that the machine lacks falls back to a lower one
-        environment = {**os.environ, "JAXMD_CPU_ISA": isa, "PYTHONPATH": os.pathsep.join(sys.path)}
-        done = subprocess.run(
-            [sys.executable, "-P", "-c", DIGEST],
-            env=environment,
-            cwd=os.path.dirname(__file__),
-            capture_output=True,
-            text=True,
-        )
-        assert done.returncode == 0, done.stderr
-        digests.add(done.stdout.strip())
-    assert len(digests) == 1
+    assert_same_output_on_every_isa(DIGEST)

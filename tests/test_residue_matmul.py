@@ -1,13 +1,9 @@
 """residue_matmul, called through the FFI, against integers of Python: every entry of every channel, bit for bit."""
 
-import os
-import subprocess
-import sys
-
 import inputs
 import numpy as np
 import pytest
-from handler_calls import PLATFORMS, call
+from handler_calls import PLATFORMS, assert_same_output_on_every_isa, call
 
 SMALL = [256, 253, 3, 127, 254, 29]
 WIDE = [48259, 45979, 65535, 257, 48260]
@@ -154,16 +150,4 @@ print(digest.hexdigest())
 
 
 def test_every_instruction_set_gives_the_same_bits():
-    digests = set()
-    for isa in ("portable", "avx2", "avx512"):  # a set that the machine lacks falls back to a lower one
-        environment = {**os.environ, "JAXMD_CPU_ISA": isa, "PYTHONPATH": os.pathsep.join(sys.path)}
-        done = subprocess.run(
-            [sys.executable, "-P", "-c", DIGEST],
-            env=environment,
-            cwd=os.path.dirname(__file__),
-            capture_output=True,
-            text=True,
-        )
-        assert done.returncode == 0, done.stderr
-        digests.add(done.stdout.strip())
-    assert len(digests) == 1
+    assert_same_output_on_every_isa(DIGEST)
