@@ -5,6 +5,7 @@ doubles: two (`dd`, 31 digits) to sixteen (`hd`, 255 digits).
 """
 
 from . import random as random
+from . import tensorcore as tensorcore
 from ._arith import two_prod as two_prod
 from ._arith import two_sum as two_sum
 from ._array import MultiDouble as MultiDouble

@@ -1,0 +1,19 @@
+"""What tensor cores compute, bit for bit: a model of their arithmetic, and what it proves."""
+
+from ._bits import FORMATS as FORMATS
+from ._bits import Format as Format
+from ._bits import bits_of as bits_of
+from ._bits import from_bits as from_bits
+from ._bits import to_bits as to_bits
+from ._bits import value_of as value_of
+from ._certificate import is_exact as is_exact
+from ._certificate import max_exact_k as max_exact_k
+from ._chain import fused_dot_add as fused_dot_add
+from ._chain import matmul as matmul
+from ._chain import mma as mma
+from ._chain import was_exact as was_exact
+from ._explain import Explanation as Explanation
+from ._explain import explain as explain
+from ._specs import Spec as Spec
+from ._specs import spec as spec
+from ._specs import specs as specs
