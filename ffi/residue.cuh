@@ -34,14 +34,22 @@ JAXMD_INLINE Reducer make_reducer(int32_t p, int shift) {
 JAXMD_INLINE Reducer reducer(int32_t p) { return make_reducer(p, bit_length(static_cast<uint32_t>(p - 1)) - 2); }
 JAXMD_INLINE Reducer quick_reducer(int32_t p) { return make_reducer(p, 0); }
 
-JAXMD_INLINE int32_t high_word(int64_t x) { return static_cast<int32_t>(x >> 32); }
+// The high word of x y + offset.
+JAXMD_INLINE int32_t high_word(int32_t x, int32_t y, int64_t offset) {
+#if defined(__CUDA_ARCH__)
+  int64_t sum;  // one instruction, where the compiler sees two of 64 bits and their signs
+  asm("mad.wide.s32 %0, %1, %2, %3;" : "=l"(sum) : "r"(x), "r"(y), "l"(offset));
+#else
+  const int64_t sum = static_cast<int64_t>(x) * y + offset;
+#endif
+  return static_cast<int32_t>(sum >> 32);
+}
 
 JAXMD_INLINE int32_t reduce(const Reducer& m, int32_t x) {
-  const int32_t q = high_word(static_cast<int64_t>(x) * m.factor + m.offset) >> m.shift;
-  return x - q * m.modulus;
+  return x - (high_word(x, m.factor, m.offset) >> m.shift) * m.modulus;
 }
 JAXMD_INLINE int32_t quick_reduce(int32_t p, int32_t factor, int64_t offset, int32_t x) {
-  return x - high_word(static_cast<int64_t>(x) * factor + offset) * p;
+  return x - high_word(x, factor, offset) * p;
 }
 
 // ---- two-digit moduli, 2^15 < p < 2^16, p odd
@@ -56,7 +64,7 @@ JAXMD_INLINE int32_t combine_digits(int32_t p, int32_t factor, const int32_t (&c
                                     int32_t m2) {
   const int32_t x = c[0] * m0 + c[1] * m1 + c[2] * m2;
   const int64_t offset = kPairOffset + (factor >> 2) + (factor >> 3);
-  const int32_t r = x - (high_word(static_cast<int64_t>(x) * factor + offset) >> kPairShift) * p;
+  const int32_t r = x - (high_word(x, factor, offset) >> kPairShift) * p;
   return r < -(p >> 1) ? r + p : r;
 }
 
@@ -129,7 +137,7 @@ JAXMD_INLINE uint32_t hexagonal_norm(uint32_t a, uint32_t b) {  // + kFieldBias 
 
 JAXMD_INLINE DigitFields two_digits(const Lattice& m, int32_t r_low, int32_t r_high) {
   const auto coordinate = [&](int32_t factor, int32_t r) {
-    return static_cast<uint32_t>(high_word(static_cast<int64_t>(r) * factor + m.offset));
+    return static_cast<uint32_t>(high_word(r, factor, m.offset));
   };
   const uint32_t va = m.va, vb = m.vb, wa = m.wa, wb = m.wb;
   const uint32_t n = coordinate(m.factor_n, r_low) + (coordinate(m.factor_n, r_high) << 16);

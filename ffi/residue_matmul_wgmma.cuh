@@ -2,6 +2,8 @@
 //
 // Tiling:  kConsumers warpgroups multiply, 64 rows of A by kN rows of B each; one thread of a further warp copies.
 //          Blocks stay, and walk over the tiles: copies for the next tile run during the store of this one.
+// Stagger: the second warpgroup starts when the first is most of the ring ahead, and the ring keeps them apart: while one
+//          stores its part of a tile, the tensor cores have the stages of the other.
 // Pairs:   with kCluster = 2 two blocks, one above the other, share B: each copies half of it to both.
 // Stage:   [64 kConsumers rows of A, then kN rows of B][128 bytes of k] with the copy engine's 128-byte swizzle, zeros
 //          beyond the edges. full[s]: the copies of a stage have arrived; empty[s]: every warp of the cluster that
@@ -23,7 +25,11 @@ struct WgmmaTile {
   static constexpr int kConsumers = kConsumers_, kN = kN_, kStages = kStages_, kCluster = kCluster_;
   static constexpr int kBlocksPerSm = kBlocksPerSm_;
   static constexpr int kFragments = kN / 8, kStrip = kN == 64 ? 8 : kN / 16;  // of a warp, stored at once
-  static constexpr int kBM = 64 * kConsumers, kThreads = 128 * kConsumers + 32;
+  static constexpr int kBM = 64 * kConsumers;
+  // Alone on a multiprocessor, the copying warp is of a warpgroup of its own, which leaves the others its registers.
+  static constexpr bool kShifts = kBlocksPerSm == 1;
+  static constexpr int kThreads = 128 * kConsumers + (kShifts ? 128 : 32), kFewer = 40, kMore = 232;
+  static_assert(kConsumers <= 2 && 2 * kMore + kFewer <= 512);
   static constexpr int kPartB = kN / kCluster;  // rows of B that a block copies
   static constexpr int kStageA = kBM * kDepth, kStageB = kN * kDepth, kStage = kStageA + kStageB;  // bytes
   static constexpr int kStrips = kStages * kStage, kBarriers = kStrips + 4 * kConsumers * Strip<kStrip>::kBytes;
@@ -81,6 +87,10 @@ __device__ __forceinline__ void copy_stages(const ResidueProblem& p, uint32_t ti
   }
 }
 
+// The named barrier at which the second warpgroup waits for the first.
+__device__ __forceinline__ void second_wait() { asm volatile("bar.sync 1, 256;" ::: "memory"); }
+__device__ __forceinline__ void second_release() { asm volatile("bar.arrive 1, 256;" ::: "memory"); }
+
 template <class Tile>
 __device__ __forceinline__ void multiply_stages(const ResidueProblem& p, uint32_t tiles, uint32_t rank,
                                                 unsigned char* memory, uint32_t shared) {
@@ -97,6 +107,8 @@ __device__ __forceinline__ void multiply_stages(const ResidueProblem& p, uint32_
   };
   Strip<Tile::kStrip> strip(p, memory + Tile::kStrips + warp * Strip<Tile::kStrip>::kBytes, lane);
   Ring<Tile::kStages> ring;
+  if (group == 1) second_wait();
+  bool leads = Tile::kConsumers == 2 && group == 0;
   for (uint32_t tile = blockIdx.x / Tile::kCluster; tile < tiles; tile += gridDim.x / Tile::kCluster) {
     const PlaneTile at = cluster_tile<Tile>(p, tile, rank);
     const Reducer m = plane_reducer(p, at.plane);
@@ -121,6 +133,10 @@ __device__ __forceinline__ void multiply_stages(const ResidueProblem& p, uint32_
       }
       previous = ring.slot;
       ring.advance();
+      if (leads && (step + 2 == Tile::kStages || step + 1 == total)) {
+        leads = false;
+        second_release();
+      }
       if (++in_block == kBlock / kDepth && step + 1 < total) {
         in_block = 0;
         wgmma_wait<0>();
@@ -163,9 +179,11 @@ __global__ void __launch_bounds__(Tile::kThreads, Tile::kBlocksPerSm)
     cluster_sync();
   }
   if (threadIdx.x < 128 * Tile::kConsumers) {
+    if constexpr (Tile::kShifts) registers_increase<Tile::kMore>();
     multiply_stages<Tile>(p, tiles, rank, residue_shared, shared);
-  } else if (threadIdx.x == 128 * Tile::kConsumers) {
-    copy_stages<Tile>(p, tiles, rank, shared, &map_a, &map_b);
+  } else {
+    if constexpr (Tile::kShifts) registers_decrease<Tile::kFewer>();
+    if (threadIdx.x == 128 * Tile::kConsumers) copy_stages<Tile>(p, tiles, rank, shared, &map_a, &map_b);
   }
   if (Tile::kCluster > 1) {
     __syncwarp();

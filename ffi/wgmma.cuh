@@ -112,19 +112,20 @@ __device__ inline uint32_t cluster_rank() {
   asm volatile("mov.u32 %0, %%cluster_ctarank;" : "=r"(rank));
   return rank;
 }
-// "mapa", "mbarrier.arrive": at the barrier of the same address in block `rank`.
+// "mapa", "mbarrier.arrive": at the barrier of the same address in block `rank`. Relaxed: it frees what finished products
+// have read, and hands over no data. A release at this scope would be a fence of the whole GPU.
 __device__ inline void mbarrier_arrive_at(uint32_t barrier, uint32_t rank) {
   asm volatile(
       "{\n .reg .b32 remote;\n mapa.shared::cluster.u32 remote, %0, %1;\n"
-      "mbarrier.arrive.release.cluster.shared::cluster.b64 _, [remote];\n}" ::"r"(barrier),
+      "mbarrier.arrive.relaxed.cluster.shared::cluster.b64 _, [remote];\n}" ::"r"(barrier),
       "r"(rank)
       : "memory");
 }
-// mbarrier_wait for what other blocks of the cluster arrived at.
+// mbarrier_wait for what other blocks of the cluster arrived at, relaxed as they did.
 __device__ inline void mbarrier_wait_cluster(uint32_t barrier, uint32_t parity) {
   asm volatile(
       "{\n .reg .pred p;\n"
-      "wait:\n mbarrier.try_wait.parity.acquire.cluster.shared::cta.b64 p, [%0], %1;\n @p bra done;\n bra wait;\n"
+      "wait:\n mbarrier.try_wait.parity.relaxed.cluster.shared::cta.b64 p, [%0], %1;\n @p bra done;\n bra wait;\n"
       "done:\n}" ::"r"(barrier),
       "r"(parity)
       : "memory");

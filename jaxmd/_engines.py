@@ -48,6 +48,7 @@ def direct_guard(limbs: int) -> int:
 _PAYS = {
     ("cpu", "int8"): {1: 21, 2: 28, 3: 17, 4: 16, 5: 15},
     ("cpu", "fp64"): {1: 24, 2: 30, 3: 27, 4: 23, 5: 18},
+    ("cuda", "int8"): {1: 27, 2: 26, 3: 24, 4: 24, 5: 24},
     ("cuda", "fp64"): {1: 27, 2: 28, 3: 24, 4: 24, 5: 24},
 }
 """log2(m k n) from which an engine is faster than "direct", by limbs (5: five and more): `examples/bench/engines.py`"""
@@ -60,7 +61,7 @@ def choose(m: Any, n: Any, k: int, limbs: int, accuracy: Accuracy, platform: str
     One limb in the default accuracy needs no exact sum: the float64 product of XLA is the fastest.
     """
     if accuracy == "normwise":
-        return "fp64"  # one engine for every shape and platform: the bits may depend on neither
+        return "int8"  # one engine for every shape and platform: the bits may depend on neither
     if accuracy == "componentwise" and limbs == 1:
         return "float64"
     fast: Engine = "int8" if accuracy == "exact" or _int8_is_fast(platform) else "fp64"
@@ -73,9 +74,9 @@ def choose(m: Any, n: Any, k: int, limbs: int, accuracy: Accuracy, platform: str
 
 
 def _int8_is_fast(platform: str) -> bool:
-    """Whether int8 products beat float64 slices: on processors with vectors of small integers."""
+    """Whether int8 products beat float64 slices: on GPUs, and on processors with vectors of small integers."""
     features = _ffi.cpu_features()
-    return platform == "cpu" and (features.get("isa") in ("avx2", "avx512") or bool(features.get("amx_int8")))
+    return platform == "cuda" or features.get("isa") in ("avx2", "avx512") or bool(features.get("amx_int8"))
 
 
 # --- evaluation ------------------------------------------------------------------------------------------------------

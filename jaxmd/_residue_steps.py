@@ -36,7 +36,7 @@ def _primitive(
     handler: Callable[..., Sequence[jax.Array]],
     batch: Callable[..., Any],
 ) -> Primitive:
-    """A primitive of many results: `function` lowers it everywhere, but `handler` on the CPU where it wins."""
+    """A primitive of many results: `function` lowers it everywhere, but `handler` where one is compiled and wins."""
     primitive = Primitive(name)
     primitive.multiple_results = True
     primitive.def_abstract_eval(shape_rule)
@@ -44,17 +44,26 @@ def _primitive(
     everywhere = mlir.lower_fun(function, multiple_results=True)
     compiled = mlir.lower_fun(handler, multiple_results=True)
 
-    def on_cpu(ctx: Any, *args: Any, **params: Any) -> Any:
-        return (compiled if _takes_handler(name) else everywhere)(ctx, *args, **params)
+    def on(platform: str) -> Callable[..., Any]:
+        def lower(ctx: Any, *args: Any, **params: Any) -> Any:
+            return (compiled if _takes_handler(name, platform) else everywhere)(ctx, *args, **params)
+
+        return lower
 
     mlir.register_lowering(primitive, everywhere)
-    mlir.register_lowering(primitive, on_cpu, platform="cpu")
+    for platform in ("cpu", "cuda"):
+        mlir.register_lowering(primitive, on(platform), platform=platform)
     batching.primitive_batchers[primitive] = batch
     return primitive
 
 
-def _takes_handler(name: str) -> bool:
-    """XLA's own int8 product is the faster one where the processor multiplies int8 matrices."""
+def _takes_handler(name: str, platform: str) -> bool:
+    """On CUDA where the module is built, or a program is exported from a machine without a GPU.
+
+    On the CPU, but for the product where the processor multiplies int8 matrices: XLA's own is then the faster one.
+    """
+    if platform == "cuda":
+        return _ffi.has_cuda() or jax.default_backend() != "gpu"
     return name != "jaxmd_residue_matmul" or not _ffi.cpu_features().get("amx_int8", False)
 
 
