@@ -38,7 +38,7 @@ class Prepared:
         limbs: the operand itself, normalized, float64 [..., m, k] (side "left") or [..., k, n] ("right").
         exponent: int32 [..., m] or [..., n], the grid of each row or column.
         residues: int8 [..., channels, m or n, k rounded up to 16].
-        magnitudes: int8 in the operand's shape, 7 leading bits on the grid.
+        magnitudes: int8, 7 leading bits on the grid of the first few columns ("left") or rows ("right").
         plan: moduli and word length; they depend on k and on the limbs of the result.
         side: "left" or "right".
         num_limbs: limbs of the products.
@@ -78,7 +78,8 @@ def prepare(limbs: Sequence[jax.Array], side: str, num_limbs: int) -> Prepared:
     exponent = _slices.shared_exponent(_slices.exponents(x), -1 - index)
     residues = _residue_steps.encode(x, exponent, jnp.zeros((*x[0].shape[:-2], k), jnp.int32), plan, index)
     residues = jnp.moveaxis(residues, 0, -3)
-    return Prepared(x, exponent, residues, _engines.magnitudes(x, exponent, index), plan, side, num_limbs)
+    settled = _slices.shared_exponent(_slices.settled_exponents(x), -1 - index)
+    return Prepared(x, exponent, residues, _engines.magnitudes(x, settled, index), plan, side, num_limbs)
 
 
 def matmul_prepared(
@@ -120,7 +121,7 @@ def _broadcast(x: Prepared | Limbs, batch: tuple[int, ...]) -> Prepared | Limbs:
         limbs=tuple(jnp.broadcast_to(limb, (*batch, *x.shape[-2:])) for limb in x.limbs),
         exponent=jnp.broadcast_to(x.exponent, (*batch, x.exponent.shape[-1])),
         residues=jnp.broadcast_to(x.residues, (*batch, *x.residues.shape[-3:])),
-        magnitudes=jnp.broadcast_to(x.magnitudes, (*batch, *x.shape[-2:])),
+        magnitudes=jnp.broadcast_to(x.magnitudes, (*batch, *x.magnitudes.shape[-2:])),
     )
 
 

@@ -32,6 +32,7 @@ from ._primitive import MAX_LIMBS
 Limbs = Sequence[jax.Array]
 
 ZERO_EXPONENT = -16384
+UNSETTLED = 16384
 """Stands for the exponent of zero: below every exponent a float64 sum can have, and far from overflow when shifted."""
 
 
@@ -107,9 +108,29 @@ def exponents(limbs: Limbs) -> jax.Array:
 
 
 def _opposite(x: jax.Array, y: jax.Array) -> jax.Array:
-    """Whether y is nonzero with the sign bit unlike x's; a comparison with 0 would flush a subnormal y."""
+    """Whether y is nonzero with the sign bit unlike x's."""
     bx, by = (lax.bitcast_convert_type(v, jnp.int64) for v in (x, y))
-    return ((bx ^ by) < 0) & (lax.bitcast_convert_type(by << 1, jnp.uint64) - 1 < np.uint64(2**64 - 1))
+    return ((bx ^ by) < 0) & _nonzero(by)
+
+
+def _nonzero(bits: jax.Array) -> jax.Array:
+    """Of a float64's bits; a comparison with 0 would flush a subnormal number."""
+    return lax.bitcast_convert_type(bits << 1, jnp.uint64) - 1 < np.uint64(2**64 - 1)
+
+
+def settled_exponents(limbs: Limbs) -> jax.Array:
+    """`exponents` where it is sure that renormalization would change nothing, else UNSETTLED, as for inf and nan.
+
+    Sure where every limb is zero or less than half the distance from the limb before it to the next number.
+    """
+    bits = [lax.bitcast_convert_type(x, jnp.int64) for x in limbs]
+    biased = [(b >> 52) & 0x7FF for b in bits]
+    settled = biased[0] < 0x7FF
+    for i in range(1, len(limbs)):
+        power = (bits[i - 1] & ((1 << 52) - 1)) == 0
+        gap = jnp.where(power & _opposite(limbs[i - 1], limbs[i]), 55, 54)
+        settled &= (biased[i] + gap <= biased[i - 1]) | ~_nonzero(bits[i])
+    return jnp.where(settled, exponents(limbs), jnp.int32(UNSETTLED))
 
 
 def shared_exponent(entry_exponents: jax.Array, axis: int) -> jax.Array:

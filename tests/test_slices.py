@@ -1,5 +1,6 @@
 """Slices against exact rationals: digits, exponents, the seed's quarters, and the layout of equation (4)."""
 
+import itertools
 import random
 from fractions import Fraction
 
@@ -193,3 +194,44 @@ def test_sliced_matmul_refuses_what_does_not_fit():
         sliced_matmul(x, jnp.zeros((2, 4, 4), jnp.float32))
     with pytest.raises(TypeError, match="rank"):
         sliced_matmul(x[0], x[0])
+
+
+@pytest.mark.parametrize("limbs", [1, 2, 3, 5])
+def test_settled_exponents_are_those_of_canonical_limbs(limbs):
+    """Never sure of limbs that renormalization changes; sure of all canonical ones but near ties and subnormals."""
+    rng = random.Random(limbs)
+    rows = [expand(random_number(rng, limbs), limbs) for _ in range(200)]
+    sure = len(rows)
+    for row in rows[:sure]:
+        odd = list(row)
+        kind, i = rng.randrange(6), rng.randrange(1, limbs) if limbs > 1 else 0
+        if kind == 0:
+            odd[i] = rng.choice([0.5, -0.5, 0.499, -0.26, 1.0, 2.0]) * np.spacing(odd[i - 1])
+        elif kind == 1:
+            odd[i - 1] = rng.choice([1.0, 2.0**-1022, 2.0**-1074, 3 * 2.0**-1074])
+            odd[i] = rng.choice([1, -1]) * odd[i - 1] * 2.0 ** -rng.randint(50, 60)
+        elif kind == 2:
+            odd[i - 1], odd[i] = odd[i], odd[i - 1]
+        elif kind == 3:
+            odd[0] = 0.0
+        elif kind == 4:
+            odd[rng.randrange(limbs)] = rng.choice([np.inf, -np.inf, np.nan])
+        else:
+            odd[i] = rng.choice([2.0**-1074, -(2.0**-1074), -0.0])
+        rows.append(odd)
+    x = tuple(jnp.array([row[i] for row in rows]) for i in range(limbs))
+    for compiled in (False, True):
+        got = (jax.jit(_slices.settled_exponents) if compiled else _slices.settled_exponents)(x).tolist()
+        for e, row in zip(got, rows, strict=True):
+            if e == _slices.UNSETTLED:
+                continue
+            value = sum(map(Fraction, row))
+            assert [abs(v) for v in expand(value, limbs)] == [abs(v) for v in row]
+            if value == 0:
+                assert e == _slices.ZERO_EXPONENT
+            else:
+                assert Fraction(2) ** (e - 1) <= abs(value) < Fraction(2) ** e
+        for e, row in zip(got[:sure], rows, strict=False):
+            close = [2 * abs(y) >= np.spacing(abs(x)) * (1 - 2.0**-50) / 2 for x, y in itertools.pairwise(row)]
+            tiny = any(0 < abs(x) < 2.0**-960 for x in row[:-1])
+            assert e != _slices.UNSETTLED or any(close) or tiny
