@@ -88,3 +88,4 @@ from ._reductions import min as min
 from ._reductions import prod as prod
 from ._reductions import sort as sort
 from ._reductions import sum as sum
+from ._single import matmul_f32 as matmul_f32

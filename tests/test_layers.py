@@ -16,7 +16,7 @@ LAYERS = [
         *["_explain_text", "_explain_picture", "_explain", "_certificate", "tensorcore"],
     ],
     ["_primitive", "_linear", "_arith", "_slices", "_residues"],
-    ["_product", "_residue_steps", "_residue_product", "_engines", "_matmul", "_prepared"],
+    ["_product", "_residue_steps", "_residue_product", "_single_steps", "_engines", "_matmul", "_prepared", "_single"],
     [
         *[
             "_operands",

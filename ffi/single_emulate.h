@@ -1,0 +1,22 @@
+// The tensor cores' part of single_matmul.h in integers: one row of A by a panel of columns of B.
+#pragma once
+
+#include <cstdint>
+
+#include "single_matmul.h"
+
+namespace jaxmd {
+
+constexpr int kSingleColumns = 16;  // of a panel
+
+// A piece hi or lo as significand 2^(exponent - 10); [k], of a panel [k][kSingleColumns]. A zero has kSingleZero.
+struct SinglePieces {
+  int32_t *hi, *hi_exponent, *lo, *lo_exponent;
+};
+constexpr int32_t kSingleZero = -100000;
+
+// Sums of `chunks` chunks of `steps` instructions of `depth` terms; scale = 2^-t.
+using SingleEmulator = void(const SinglePieces& a, const SinglePieces& b, int64_t chunks, int steps, int depth,
+                            float scale, float* sums);
+
+}  // namespace jaxmd
