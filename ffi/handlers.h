@@ -16,7 +16,8 @@
   X(direct_matmul)            \
   X(residue_encode)           \
   X(residue_matmul)           \
-  X(residue_decode)
+  X(residue_decode)           \
+  X(single_matmul)
 
 #define JAXMD_CUDA_HANDLERS(X) \
   X(add)                       \
@@ -33,4 +34,5 @@
   X(sliced_matmul)             \
   X(residue_encode)            \
   X(residue_decode)            \
-  X(residue_matmul)
+  X(residue_matmul)            \
+  X(single_matmul)

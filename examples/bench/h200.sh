@@ -3,7 +3,7 @@
 #
 #   bash examples/bench/h200.sh [--quick] [--limit SECONDS] [--only STEP[,STEP…]] [--python PYTHON]
 #
-# Steps: build test sanitize kernel product residues paper spread batches arithmetic import, and tune (only by --only). Needs
+# Steps: build test sanitize kernel product residues single paper spread batches arithmetic import, and tune (only by --only). Needs
 # nvcc, and the build requirements of pyproject.toml in PYTHON's environment (nothing is downloaded). Lines go to $OUT/h200.jsonl, logs to $OUT/*.log;
 # without $OUT, to examples/bench/results/. A step that fails or runs out of time does not stop the next; the last lines
 # printed are a summary. Exit status: the number of failed steps.
@@ -72,6 +72,7 @@ fi
 bench product 90 product.py
 bench residues 60 residue_kernels.py
 bench residues 120 residues.py
+bench single 75 single.py
 bench engines 40 engines.py
 bench paper 75 paper_tables.py
 bench spread 40 exponent_spread.py
@@ -95,7 +96,7 @@ if os.path.exists(sys.argv[1]):
     for line in open(sys.argv[1]):
         r = json.loads(line)
         keep = ("operation", "engine", "method", "phi", "limbs", "slices", "batch", "shape", "seconds", "T", "double_TF",
-                "share_of_peak", "share_outside_kernel", "over_copy", "error", "error_units", "error_relative")
+                "share_of_peak", "share_outside_kernel", "over_copy", "error", "TFLOPS", "error_units", "error_relative")
         print(" ".join(f"{k}={r[k]}" if k not in ("operation", "engine", "method") else str(r[k]) for k in keep if r.get(k) is not None))
 PY
 echo "== summary"

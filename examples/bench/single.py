@@ -1,0 +1,111 @@
+"""Products of float32 matrices: every engine of jaxmd.matmul_f32 beside XLA's, in one run, error beside speed.
+
+    python examples/bench/single.py [--quick] [--limit SECONDS] [--out FILE]
+
+n x n matrices, entries uniform in (-1, 1). TFLOPS is 2 n^3 / time / 10^12, for every engine. The error is the relative
+residual |C - AB| / |AB| (Frobenius) of 64 rows, against the float64 product, whose terms are exact. On a GPU each tile
+of the kernels is measured too (engine "f16 256x192" and so on), and the handler without the search for the largest
+entries.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+
+import harness
+import jaxmd
+from jaxmd import _ffi, _single_steps
+
+Product = Callable[[jax.Array, jax.Array], jax.Array]
+TILES = ["f16 256x192", "f16 256x160", "f16 128x96", "tf32 256x160", "tf32 256x128", "tf32 128x64"]
+PRESETS = ["BF16_BF16_F32_X9", "BF16_BF16_F32_X6", "TF32_TF32_F32_X3", "TF32_TF32_F32"]
+
+
+def main() -> None:
+    arguments = harness.arguments(__doc__)
+    report = harness.Report(arguments)
+    sizes = (1024, 2048, 4096, 8192) if harness.on_gpu() and not arguments.quick else (512, 1024)
+    for n in sizes:
+        keys = jax.random.split(jax.random.key(n), 4)
+        a, b, c, d = (jax.random.uniform(key, (n, n), jnp.float32, -1, 1) for key in keys)
+        exact = np.asarray(a, np.float64)[sample(n)] @ np.asarray(b, np.float64)
+        for name, product in engines():
+            if not report.time_left():
+                return
+            case(report, name, product, n, [(a, b), (c, d)], exact)
+        if harness.on_gpu():
+            for tile in TILES:
+                if report.time_left():
+                    tile_case(report, tile, n, [(a, b), (c, d)], exact)
+
+
+def engines() -> Iterator[tuple[str, Product]]:
+    for engine in ("f16x3", "tf32x3", "int8", "f32"):
+        yield engine, lambda x, y, engine=engine: jaxmd.matmul_f32(x, y, engine=engine)  # type: ignore[misc]
+    if harness.on_gpu():
+        for name in PRESETS:
+            yield f"XLA {name}", xla(getattr(lax.DotAlgorithmPreset, name))
+
+
+def xla(preset: Any) -> Product:
+    return lambda x, y: lax.dot_general(x, y, (((1,), (0,)), ((), ())), precision=preset)
+
+
+def case(report: harness.Report, name: str, product: Product, n: int, sets: list[Any], exact: Any, **more: Any) -> None:
+    try:
+        result, timing = harness.measure(product, sets, 0.3)
+    except Exception as error:
+        report.line("skipped", engine=name, shape=[n, n, n], reason=str(error)[:200])
+        return
+    flops = 2 * n**3 / timing.seconds / 1e12
+    error = float(np.linalg.norm(np.asarray(result[sample(n)]) - exact) / np.linalg.norm(exact))
+    report.line("matmul_f32", timing, engine=name, shape=[n, n, n], TFLOPS=flops, error=error, **more)
+
+
+def tile_case(report: harness.Report, tile: str, n: int, sets: list[Any], exact: Any) -> None:
+    """The handler alone, with one tile."""
+    engine = "f16x3" if tile.startswith("f16") else "tf32x3"
+    rows = [(x, y, _single_steps.largest(x, -1), _single_steps.largest(y, -2)) for x, y in sets]
+
+    def kernel(x: jax.Array, y: jax.Array, row: jax.Array, column: jax.Array) -> jax.Array:
+        out = jax.ShapeDtypeStruct((n, n), jnp.float32)
+        format = {"f16x3": 0, "tf32x3": 1}[engine]
+        return _ffi.call("jaxmd_single_matmul", [out], x, y, row, column, format=format)[0]
+
+    with environment("JAXMD_SINGLE_TILE", tile), fresh_programs():
+        case(report, tile, kernel, n, rows, exact, kernel_only=True)
+
+
+@contextlib.contextmanager
+def environment(name: str, value: str) -> Iterator[None]:
+    before = os.environ.get(name)
+    os.environ[name] = value
+    try:
+        yield
+    finally:
+        os.environ.pop(name) if before is None else os.environ.update({name: before})
+
+
+@contextlib.contextmanager
+def fresh_programs() -> Iterator[None]:
+    """Programs are compiled anew: a recorded one keeps the tile that it was recorded with."""
+    jax.clear_caches()
+    yield
+    jax.clear_caches()
+
+
+def sample(n: int) -> np.ndarray:
+    """The rows whose error is measured."""
+    return np.linspace(0, n - 1, 64).astype(int)
+
+
+if __name__ == "__main__":
+    main()

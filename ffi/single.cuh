@@ -1,0 +1,89 @@
+// Single-precision products on tensor cores: what the kernels share (single_matmul.h has the arithmetic).
+#pragma once
+
+#include <cuda_fp16.h>
+#include <cuda_runtime.h>
+
+#include <cstdint>
+
+#include "single_matmul.h"
+
+namespace jaxmd {
+
+struct SingleProblem {
+  const float *a, *b;            // [batch, m, k], [batch, k, n]
+  const int32_t *row, *column;   // bits of the largest magnitudes, [batch, m], [batch, n]
+  float* c;                      // [batch, m, n]
+  int batch, m, n, k;
+};
+
+struct SingleTileAt {
+  int plane, row, column;  // row, column: first entry of the tile
+};
+
+// Plane by plane; in it bands of kBand tile rows, so that tiles that run together share their operands in L2.
+template <int kRows, int kColumns>
+__device__ inline SingleTileAt single_tile_at(const SingleProblem& p, uint32_t tile) {
+  constexpr uint32_t kBand = 2048 / kRows;
+  const uint32_t rows = (p.m + kRows - 1) / kRows, columns = (p.n + kColumns - 1) / kColumns;
+  const uint32_t plane = tile / (rows * columns), inside = tile - plane * rows * columns;
+  const uint32_t band = inside / (kBand * columns), in_band = inside - band * kBand * columns;
+  const uint32_t height = min(kBand, rows - band * kBand), column = in_band / height;
+  return {static_cast<int>(plane), static_cast<int>(band * kBand + in_band - column * height) * kRows,
+          static_cast<int>(column) * kColumns};
+}
+
+// The shift of row or column i; 0 outside.
+__device__ inline int shift_of(const int32_t* max_bits, int i, int count) {
+  return i < count ? single_shift(__ldg(max_bits + i)) : 0;
+}
+
+// 2^shift, -126 <= shift <= 127
+__device__ inline float power_of_two(int shift) { return __int_as_float((shift + 127) << 23); }
+
+// x 2^-shift, rounded once
+__device__ inline float unscaled(float x, int shift) {
+  const double power = __hiloint2double((1023 - shift) << 20, 0);
+  return __double2float_rn(__dmul_rn(static_cast<double>(x), power));
+}
+
+// hi and lo of two scaled entries, the first in the lower half.
+__device__ inline void split_f16(float x, float y, uint32_t& hi, uint32_t& lo) {
+  const __half2 top = __floats2half2_rn(x, y);
+  const float2 back = __half22float2(top);
+  const __half2 rest = __floats2half2_rn(__fmul_rn(__fsub_rn(x, back.x), kSingleResidual),
+                                         __fmul_rn(__fsub_rn(y, back.y), kSingleResidual));
+  hi = *reinterpret_cast<const uint32_t*>(&top);
+  lo = *reinterpret_cast<const uint32_t*>(&rest);
+}
+
+// PTX ISA, "cvt.rna.tf32.f32" (sm_80)
+__device__ inline uint32_t to_tf32(float x) {
+  uint32_t bits;
+  asm("cvt.rna.tf32.f32 %0, %1;" : "=r"(bits) : "f"(x));
+  return bits;
+}
+__device__ inline void split_tf32(float x, uint32_t& hi, uint32_t& lo) {
+  hi = to_tf32(x);
+  lo = to_tf32(__fsub_rn(x, __uint_as_float(hi)));
+}
+
+// PTX ISA, "ld.shared", "st.shared"
+__device__ inline float load_shared_float(uint32_t shared) {
+  float x;
+  asm volatile("ld.shared.f32 %0, [%1];" : "=f"(x) : "r"(shared) : "memory");
+  return x;
+}
+__device__ inline float4 load_shared_float4(uint32_t shared) {
+  float4 x;
+  asm volatile("ld.shared.v4.f32 {%0, %1, %2, %3}, [%4];"
+               : "=f"(x.x), "=f"(x.y), "=f"(x.z), "=f"(x.w)
+               : "r"(shared)
+               : "memory");
+  return x;
+}
+__device__ inline void store_shared(uint32_t shared, uint32_t x, uint32_t y, uint32_t z, uint32_t w) {
+  asm volatile("st.shared.v4.b32 [%0], {%1, %2, %3, %4};" ::"r"(shared), "r"(x), "r"(y), "r"(z), "r"(w) : "memory");
+}
+
+}  // namespace jaxmd

@@ -1,0 +1,185 @@
+// The single-precision product's CUDA handler: checks shapes, chooses a tile by shape, launches.
+//
+// JAXMD_SINGLE_TILE names a variant of the table below to use wherever it runs: for tests and measurements.
+#include <cuda.h>
+#include <cuda_runtime.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdlib>
+#include <cstring>
+#include <string>
+
+#include "residue_launch.cuh"
+#include "single_matmul_args.h"
+#include "single_repair.cuh"
+#include "single_wgmma.cuh"
+#include "tensor_map.cuh"
+#include "xla/ffi/api/ffi.h"
+
+namespace jaxmd {
+namespace cuda {
+namespace {
+
+namespace ffi = xla::ffi;
+constexpr char kWho[] = "jaxmd.matmul_f32";
+
+int64_t ceiling(int64_t x, int64_t y) { return (x + y - 1) / y; }
+
+int64_t tiles_of(const SingleProblem& p, int rows, int columns) {
+  return p.batch * ceiling(p.m, rows) * ceiling(p.n, columns);
+}
+
+// [planes][rows][columns] floats, copied in boxes.
+cudaError_t encode_floats(CUtensorMap* map, const float* base, int64_t columns, int64_t rows, int64_t planes,
+                          uint32_t box_columns, uint32_t box_rows) {
+  const cuuint64_t dims[3] = {cuuint64_t(columns), cuuint64_t(rows), cuuint64_t(planes)};
+  const cuuint64_t strides[2] = {cuuint64_t(4 * columns), cuuint64_t(4 * columns * rows)};
+  const cuuint32_t boxes[3] = {box_columns, box_rows, 1}, element[3] = {1, 1, 1};
+  const auto encoder = tensor_map_encoder();
+  if (encoder == nullptr) return cudaErrorNotSupported;
+  const CUresult result = encoder(map, CU_TENSOR_MAP_DATA_TYPE_FLOAT32, 3, const_cast<float*>(base), dims, strides,
+                                  boxes, element, CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_NONE,
+                                  CU_TENSOR_MAP_L2_PROMOTION_L2_128B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
+  return result == CUDA_SUCCESS ? cudaSuccess : cudaErrorInvalidValue;
+}
+
+template <class Tile>
+struct WgmmaVariant {
+  static constexpr bool kTf32 = Tile::kTf32, kShort = Tile::kUnits == 1;
+  static constexpr int kRows = Tile::kBM * Tile::kCluster, kColumns = Tile::kN, kCluster = Tile::kCluster;
+
+  // A kernel whose body was left out, on whatever device it now runs, hardly needs a register.
+  static cudaError_t prepare(int ordinal, const DeviceLimits& device) {
+    static KernelOnDevices kernel(reinterpret_cast<const void*>(single_wgmma_kernel<Tile>));
+    if (device.major != 9 || Tile::kShared > device.shared) return cudaErrorNotSupported;
+    cudaFuncAttributes attributes;
+    const cudaError_t status = kernel.prepare(ordinal, device, &attributes);
+    return status == cudaSuccess && attributes.numRegs < 40 ? cudaErrorNotSupported : status;
+  }
+
+  static cudaError_t launch(const SingleProblem& p, const DeviceLimits& device, cudaStream_t stream) {
+    CUtensorMap a, b;
+    cudaError_t status = encode_floats(&a, p.a, p.k, p.m, p.batch, 16, Tile::kBM);
+    if (status == cudaSuccess) status = encode_floats(&b, p.b, p.n, p.k, p.batch, 32, 16);
+    if (status != cudaSuccess) return status;
+    const int64_t tiles = tiles_of(p, kRows, kColumns), most = device.multiprocessors / kCluster;
+    cudaLaunchAttribute cluster;
+    cluster.id = cudaLaunchAttributeClusterDimension;
+    cluster.val.clusterDim.x = kCluster;
+    cluster.val.clusterDim.y = cluster.val.clusterDim.z = 1;
+    cudaLaunchConfig_t config = {};
+    config.gridDim = dim3(static_cast<unsigned>(std::min(tiles, most) * kCluster));
+    config.blockDim = dim3(Tile::kThreads);
+    config.dynamicSmemBytes = Tile::kShared;
+    config.stream = stream;
+    config.attrs = &cluster;
+    config.numAttrs = kCluster > 1 ? 1 : 0;
+    return cudaLaunchKernelEx(&config, single_wgmma_kernel<Tile>, p, static_cast<uint32_t>(tiles), a, b);
+  }
+};
+
+struct Variant {
+  const char* name;
+  bool tf32, shorts;           // shorts: for k < kSingleShort
+  int rows, columns, cluster;  // tile of a cluster
+  double step, store;          // cycles: 32 of k, and the rest of a tile
+  cudaError_t (*prepare)(int ordinal, const DeviceLimits&);
+  cudaError_t (*launch)(const SingleProblem&, const DeviceLimits&, cudaStream_t);
+};
+
+template <class V>
+constexpr Variant variant(const char* name, double step, double store) {
+  return {name, V::kTf32, V::kShort, V::kRows, V::kColumns, V::kCluster, step, store, V::prepare, V::launch};
+}
+
+// Cycles are estimates: what the tensor cores need, 6 kN (f16) or 12 kN (tf32) a step, at two thirds of their rate.
+// examples/bench/single.py measures them.
+constexpr Variant kVariants[] = {
+    variant<WgmmaVariant<SingleTile<false, 192, 5, 2, 4>>>("f16 256x192", 1700, 4000),
+    variant<WgmmaVariant<SingleTile<false, 160, 6, 2, 4>>>("f16 256x160", 1450, 3600),
+    variant<WgmmaVariant<SingleTile<false, 96, 8, 1, 4>>>("f16 128x96", 950, 3000),
+    variant<WgmmaVariant<SingleTile<false, 96, 8, 1, 1>>>("f16 128x96 short", 1500, 3000),
+    variant<WgmmaVariant<SingleTile<true, 160, 4, 2, 2>>>("tf32 256x160", 2800, 3600),
+    variant<WgmmaVariant<SingleTile<true, 128, 4, 2, 2>>>("tf32 256x128", 2300, 3200),
+    variant<WgmmaVariant<SingleTile<true, 64, 6, 1, 2>>>("tf32 128x64", 1300, 2600),
+    variant<WgmmaVariant<SingleTile<true, 96, 5, 1, 1>>>("tf32 128x96 short", 2300, 3000),
+};
+
+// The least of: whole waves of tiles.
+const Variant* choose(const SingleProblem& p, bool tf32, int ordinal, const DeviceLimits& device, cudaError_t* status) {
+  const char* wanted = std::getenv("JAXMD_SINGLE_TILE");
+  const Variant* best = nullptr;
+  double least = 0;
+  for (const Variant& v : kVariants) {
+    if (v.tf32 != tf32 || v.shorts != (p.k < kSingleShort)) continue;
+    const cudaError_t prepared = v.prepare(ordinal, device);
+    if (prepared == cudaErrorNotSupported) continue;
+    if (prepared != cudaSuccess) {
+      *status = prepared;
+      return nullptr;
+    }
+    if (wanted != nullptr && std::strcmp(wanted, v.name) == 0) return &v;
+    const double waves = std::ceil(double(tiles_of(p, v.rows, v.columns)) / (device.multiprocessors / v.cluster));
+    const double cost = waves * (double(ceiling(p.k, 32)) * v.step + v.store);
+    if (best == nullptr || cost < least) best = &v, least = cost;
+  }
+  *status = best == nullptr ? cudaErrorNotSupported : cudaSuccess;
+  return best;
+}
+
+cudaError_t launch(const SingleProblem& p, bool tf32, cudaStream_t stream) {
+  int ordinal;
+  const DeviceLimits& device = current_device(&ordinal);
+  if (device.status != cudaSuccess) return device.status;
+  cudaError_t status = cudaSuccess;
+  const Variant* v = choose(p, tf32, ordinal, device, &status);
+  if (v == nullptr) return status;
+  status = v->launch(p, device, stream);
+  if (status != cudaSuccess) return status;
+  const auto blocks = static_cast<unsigned>(tiles_of(p, kRepairTile, kRepairTile));
+  single_repair_kernel<<<blocks, kRepairThreads, 0, stream>>>(p);
+  return cudaGetLastError();
+}
+
+// a [.., m, k], b [.., k, n], row [.., m], column [.., n] -> [.., m, n]
+ffi::Error single_matmul(cudaStream_t stream, int64_t format, ffi::Buffer<ffi::F32> a, ffi::Buffer<ffi::F32> b,
+                         ffi::Buffer<ffi::S32> row, ffi::Buffer<ffi::S32> column, ffi::ResultBuffer<ffi::F32> c) {
+  ProductShape s;
+  JAXMD_CHECK(single_shape(a.dimensions(), b.dimensions(), row.dimensions(), column.dimensions(), c->dimensions(),
+                           format, &s));
+  if (s.batch * s.m * s.n == 0) return ffi::Error::Success();
+  constexpr int64_t kLargest = (int64_t{1} << 31) - 1024;  // the kernels count in int, to the next tile's edge
+  if (s.m > kLargest || s.n > kLargest || s.k > kLargest ||
+      s.batch * ceiling(s.m, 64) * ceiling(s.n, 64) > kLargest || s.k % 4 != 0 || s.n % 4 != 0) {
+    return invalid(kWho, "a has shape " + shape_text(a.dimensions()) + " and b has shape " +
+                             shape_text(b.dimensions()) + "; wanted m, n, k and the number of 64 x 64 tiles below " +
+                             "2^31, and k and n multiples of 4.");
+  }
+  cudaError_t status;
+  if (s.k == 0) {
+    status = cudaMemsetAsync(c->typed_data(), 0, c->size_bytes(), stream);
+  } else {
+    const SingleProblem p = {a.typed_data(),           b.typed_data(),        row.typed_data(),
+                             column.typed_data(),      c->typed_data(),       static_cast<int>(s.batch),
+                             static_cast<int>(s.m),    static_cast<int>(s.n), static_cast<int>(s.k)};
+    status = launch(p, static_cast<SingleFormat>(format) == SingleFormat::tf32, stream);
+  }
+  if (status == cudaSuccess) return ffi::Error::Success();
+  return ffi::Error(ffi::ErrorCode::kInternal, std::string(kWho) + ": " + cudaGetErrorString(status) + ".");
+}
+
+}  // namespace
+}  // namespace cuda
+}  // namespace jaxmd
+
+XLA_FFI_DEFINE_HANDLER_SYMBOL(jaxmd_single_matmul_cuda, jaxmd::cuda::single_matmul,
+                              xla::ffi::Ffi::Bind()
+                                  .Ctx<xla::ffi::PlatformStream<cudaStream_t>>()
+                                  .Attr<int64_t>("format")
+                                  .Arg<xla::ffi::Buffer<xla::ffi::F32>>()
+                                  .Arg<xla::ffi::Buffer<xla::ffi::F32>>()
+                                  .Arg<xla::ffi::Buffer<xla::ffi::S32>>()
+                                  .Arg<xla::ffi::Buffer<xla::ffi::S32>>()
+                                  .Ret<xla::ffi::Buffer<xla::ffi::F32>>(),
+                              {xla::ffi::Traits::kCmdBufferCompatible});

@@ -1,0 +1,339 @@
+// Single-precision products (single_matmul.h) for sm_90a: the split fused between copy engine and tensor cores.
+//
+//   C = 2^-(s_i + s_j) sum over chunks of ( hi hi + 2^-t (lo hi + hi lo) )
+//
+// Shapes:  A [batch, m, k], B [batch, k, n] float32, k and n multiples of 4; C [batch, m, n].
+// Tiling:  two warpgroups multiply, 64 rows of A by kN columns of B each; a third has one warp that copies and three
+//          that convert B. Blocks stay and walk over the tiles. With kCluster = 2 two blocks, one above the other, share
+//          B: each copies half of it to both.
+// Stage:   32 of k, as two halves of 16. A: two [128][16] floats, read once, straight into the registers of the tensor
+//          cores, and split there. B: two times kN / 32 blocks [16][32] of floats; a warp takes a block into registers,
+//          a column a lane, and writes the same 2048 bytes as 32 rows of 64 bytes, K-major and swizzled: f16 the hi and
+//          the lo of 16 terms, tf32 the hi, with the lo in a block of its own behind. full: copied, ready: B converted,
+//          empty: every warp of the cluster that reads it is through.
+// Order:   a lane loads four neighbours of k of A at once, so that within 16 terms k runs 0 1 4 5 8 9 12 13, 2 3 6 ...
+// Sums:    one accumulator of the tensor cores; lo hi and hi lo first, then 2^-t, then hi hi, then into the float32
+//          sums. While one warpgroup adds, the other multiplies.
+// Cost:    tensor cores take kN / 2 cycles an instruction, in which they read 64 bytes a cycle of B from shared memory;
+//          copies and conversion add 90 (f16, kN = 192) of the 128 bytes a cycle that there are. Not measured yet.
+#pragma once
+
+#include <cuda.h>
+
+#include "single.cuh"
+#include "wgmma_float.cuh"
+
+namespace jaxmd {
+namespace cuda {
+
+// kUnits: halves of a stage (16 terms) in a chunk: 4 (f16), 2 (tf32), or 1.
+template <bool kTf32_, int kN_, int kStages_, int kCluster_, int kUnits_>
+struct SingleTile {
+  static constexpr bool kTf32 = kTf32_;
+  static constexpr int kN = kN_, kStages = kStages_, kCluster = kCluster_, kUnits = kUnits_;
+  static constexpr int kBM = 128, kThreads = 384, kFragments = kN / 8;
+  static constexpr int kSteps = kTf32 ? 2 : 1;              // instructions a half
+  static constexpr int kHalfA = kBM * 64, kHalfB = kN * 64;  // bytes
+  static constexpr int kBlocks = 2 * kN / 32;                // of B, in a stage
+  static constexpr int kCopied = 2 * (kHalfA + kHalfB), kStage = kCopied + (kTf32 ? 2 * kHalfB : 0);
+  static constexpr int kBarriers = kStages * kStage, kShared = kBarriers + 24 * kStages;
+  static constexpr int kReaders = 8 * kCluster;                   // warps that free a stage
+  static constexpr int kChunkStages = kUnits == 4 ? 2 : 1;        // stages walked through together
+  static constexpr int kConsumerRegisters = 224, kOtherRegisters = 56;
+  static_assert(kN % 32 == 0 && kHalfB % 1024 == 0 && kStage % 1024 == 0);
+  static_assert(kShared + 1024 <= 228 * 1024);
+};
+
+struct SingleRing {
+  int slot = 0;
+  uint32_t phase = 0;
+  template <int kStages>
+  __device__ void advance() {
+    if (++slot == kStages) slot = 0, phase ^= 1;
+  }
+};
+
+#if !defined(__CUDA_ARCH__) || defined(__CUDA_ARCH_FEAT_SM90_ALL)
+
+template <class Tile>
+struct SingleBlock {
+  const SingleProblem& p;
+  uint32_t tiles, rank, shared, full, ready, empty;
+  int stages;  // of a tile
+
+  __device__ SingleBlock(const SingleProblem& p, uint32_t tiles, uint32_t shared)
+      : p(p), tiles(tiles), rank(Tile::kCluster == 1 ? 0 : cluster_rank()), shared(shared) {
+    full = shared + Tile::kBarriers, ready = full + 8 * Tile::kStages, empty = ready + 8 * Tile::kStages;
+    constexpr int kTerms = 32 * Tile::kChunkStages;
+    stages = (p.k + kTerms - 1) / kTerms * Tile::kChunkStages;
+  }
+
+  // body(tile) for the tiles of this block
+  template <class Body>
+  __device__ __forceinline__ void each_tile(Body body) const {
+    for (uint32_t t = blockIdx.x / Tile::kCluster; t < tiles; t += gridDim.x / Tile::kCluster) {
+      SingleTileAt at = single_tile_at<Tile::kBM * Tile::kCluster, Tile::kN>(p, t);
+      at.row += rank * Tile::kBM;
+      body(at);
+    }
+  }
+
+  __device__ __forceinline__ void copy(const CUtensorMap* map_a, const CUtensorMap* map_b) const {
+    SingleRing ring;
+    each_tile([&](const SingleTileAt& at) {
+#pragma unroll 1
+      for (int stage = 0; stage < stages; ++stage) {
+        const uint32_t to = shared + ring.slot * Tile::kStage, barrier = full + 8 * ring.slot;
+        if (Tile::kCluster == 1) {
+          mbarrier_wait(empty + 8 * ring.slot, ring.phase ^ 1);
+        } else {
+          mbarrier_wait_cluster(empty + 8 * ring.slot, ring.phase ^ 1);
+        }
+        mbarrier_expect(barrier, Tile::kCopied);
+#pragma unroll
+        for (int half = 0; half < 2; ++half) {
+          const int l = 32 * stage + 16 * half;
+          copy_tile(to + half * Tile::kHalfA, map_a, l, at.row, at.plane, barrier);
+          if (Tile::kCluster == 2 && half != static_cast<int>(rank)) continue;
+#pragma unroll
+          for (int block = 0; block < Tile::kN / 32; ++block) {
+            const uint32_t to_b = to + 2 * Tile::kHalfA + half * Tile::kHalfB + 2048 * block;
+            if (Tile::kCluster == 1) {
+              copy_tile(to_b, map_b, at.column + 32 * block, l, at.plane, barrier);
+            } else {
+              copy_tile_to_all(to_b, map_b, at.column + 32 * block, l, at.plane, barrier, 3);
+            }
+          }
+        }
+        ring.advance<Tile::kStages>();
+      }
+    });
+  }
+
+  // `worker` of three warps; a lane has a column of a block.
+  __device__ __forceinline__ void convert(int worker, int lane) const {
+    SingleRing ring;
+    int turn = worker;
+    each_tile([&](const SingleTileAt& at) {
+      const int32_t* const column = p.column + int64_t{at.plane} * p.n;
+#pragma unroll 1
+      for (int stage = 0; stage < stages; ++stage) {
+        mbarrier_wait(full + 8 * ring.slot, ring.phase);
+        const uint32_t b = shared + ring.slot * Tile::kStage + 2 * Tile::kHalfA;
+#pragma unroll 1
+        for (; turn < Tile::kBlocks; turn += 3) {
+          const int in_half = turn < Tile::kN / 32 ? turn : turn - Tile::kN / 32;
+          const float scale = power_of_two(shift_of(column, at.column + 32 * in_half + lane, p.n));
+          convert_block(b + 2048 * turn, scale, lane);
+          fence_shared_async();
+          __syncwarp();
+          if (lane == 0) mbarrier_arrive(ready + 8 * ring.slot);
+        }
+        turn -= Tile::kBlocks;
+        ring.advance<Tile::kStages>();
+      }
+    });
+  }
+
+  __device__ __forceinline__ static void convert_block(uint32_t block, float scale, int lane) {
+    float x[16];
+#pragma unroll
+    for (int l = 0; l < 16; ++l) x[l] = load_shared_float(block + 128 * l + 4 * lane);
+    __syncwarp();
+    const uint32_t row = block + 64 * lane, swizzle = lane / 2 % 4;
+#pragma unroll
+    for (int l = 0; l < 16; ++l) x[l] = __fmul_rn(x[l], scale);
+    if constexpr (Tile::kTf32) {
+#pragma unroll
+      for (int c = 0; c < 4; ++c) {
+        uint32_t hi[4], lo[4];
+#pragma unroll
+        for (int t = 0; t < 4; ++t) split_tf32(x[4 * t + c], hi[t], lo[t]);
+        const uint32_t to = row + (c ^ swizzle) * 16;
+        store_shared(to, hi[0], hi[1], hi[2], hi[3]);
+        store_shared(to + 2 * Tile::kHalfB, lo[0], lo[1], lo[2], lo[3]);
+      }
+    } else {
+#pragma unroll
+      for (int c = 0; c < 2; ++c) {
+        uint32_t hi[4], lo[4];
+#pragma unroll
+        for (int t = 0; t < 4; ++t) split_f16(x[4 * t + 2 * c], x[4 * t + 2 * c + 1], hi[t], lo[t]);
+        store_shared(row + (c ^ swizzle) * 16, hi[0], hi[1], hi[2], hi[3]);
+        store_shared(row + ((c + 2) ^ swizzle) * 16, lo[0], lo[1], lo[2], lo[3]);
+      }
+    }
+  }
+
+  // Fragments of one half of A for this lane: rows r and r + 8, four neighbours of k.
+  __device__ __forceinline__ static void load_a(uint32_t from, const float (&scale)[2], uint32_t* hi, uint32_t* lo) {
+#pragma unroll
+    for (int i = 0; i < 2; ++i) {
+      const float4 v = load_shared_float4(from + i * 8 * 64);
+      const float x[4] = {__fmul_rn(v.x, scale[i]), __fmul_rn(v.y, scale[i]), __fmul_rn(v.z, scale[i]),
+                          __fmul_rn(v.w, scale[i])};
+      if constexpr (Tile::kTf32) {
+#pragma unroll
+        for (int l = 0; l < 4; ++l) split_tf32(x[l], hi[4 * (l / 2) + 2 * (l % 2) + i], lo[4 * (l / 2) + 2 * (l % 2) + i]);
+      } else {
+        split_f16(x[0], x[1], hi[i], lo[i]);
+        split_f16(x[2], x[3], hi[2 + i], lo[2 + i]);
+      }
+    }
+  }
+
+  __device__ __forceinline__ void multiply(int warp, int lane) const {
+    using Wgmma = WgmmaFloat<Tile::kFragments, Tile::kTf32>;
+    constexpr uint32_t kLo = Tile::kTf32 ? 2 * Tile::kHalfB : 32;  // bytes from hi to lo of B
+    const int g = lane / 4, t = lane % 4, first_row = 16 * warp + g;  // warp 0 .. 7
+    const auto release = [&](int slot) {
+      __syncwarp();
+      if (Tile::kCluster == 1) {
+        if (lane == 0) mbarrier_arrive(empty + 8 * slot);
+      } else {
+        if (lane < Tile::kCluster) mbarrier_arrive_at(empty + 8 * slot, lane);
+      }
+    };
+    SingleRing ring;
+    each_tile([&](const SingleTileAt& at) {
+      float sum[Tile::kFragments][4], c[Tile::kFragments][4];
+      float scale[2];
+#pragma unroll
+      for (int i = 0; i < 2; ++i) {
+        scale[i] = power_of_two(shift_of(p.row + int64_t{at.plane} * p.m, at.row + first_row + 8 * i, p.m));
+      }
+#pragma unroll
+      for (int j = 0; j < Tile::kFragments; ++j) {
+#pragma unroll
+        for (int i = 0; i < 4; ++i) sum[j][i] = 0;
+      }
+#pragma unroll 1
+      for (int stage = 0; stage < stages; stage += Tile::kChunkStages) {
+        uint32_t slots[Tile::kChunkStages];
+#pragma unroll
+        for (int chunk = 0; chunk < (Tile::kUnits == 1 ? 2 : 1); ++chunk) {
+          uint32_t hi[Tile::kUnits][4 * Tile::kSteps], lo[2][4 * Tile::kSteps];
+#pragma unroll
+          for (int u = 0; u < Tile::kUnits; ++u) {
+            const int half = (u + chunk) % 2;
+            if (half == 0) {
+              slots[u / 2] = ring.slot;
+              mbarrier_wait(full + 8 * ring.slot, ring.phase);
+            }
+            const uint32_t from = shared + slots[u / 2] * Tile::kStage;
+            load_a(from + half * Tile::kHalfA + 64 * first_row + 16 * t, scale, hi[u], lo[u % 2]);
+            if (half == 0) {
+              mbarrier_wait(ready + 8 * ring.slot, ring.phase);
+              ring.advance<Tile::kStages>();
+            }
+            const uint64_t b = swizzled_rows_64(from + 2 * Tile::kHalfA + half * Tile::kHalfB);
+            if (u == 0) hold(c);
+            wgmma_fence();
+#pragma unroll
+            for (int s = 0; s < Tile::kSteps; ++s) {
+              Wgmma::run(c, lo[u % 2] + 4 * s, b + 2 * s, u > 0 || s > 0);
+              Wgmma::run(c, hi[u] + 4 * s, b + 2 * s + kLo / 16, 1);
+            }
+            wgmma_commit();
+            if (u > 0 && u + 1 < Tile::kUnits) wgmma_wait<1>();  // lo[(u + 1) % 2] is free
+          }
+          wgmma_wait<0>();
+          hold(c);
+          if constexpr (!Tile::kTf32) {
+#pragma unroll
+            for (int j = 0; j < Tile::kFragments; ++j) {
+#pragma unroll
+              for (int i = 0; i < 4; ++i) c[j][i] = __fmul_rn(c[j][i], 1 / kSingleResidual);
+            }
+            hold(c);
+          }
+          wgmma_fence();
+#pragma unroll
+          for (int u = 0; u < Tile::kUnits; ++u) {
+            const uint32_t from = shared + slots[u / 2] * Tile::kStage;
+            const uint64_t b = swizzled_rows_64(from + 2 * Tile::kHalfA + (u + chunk) % 2 * Tile::kHalfB);
+#pragma unroll
+            for (int s = 0; s < Tile::kSteps; ++s) Wgmma::run(c, hi[u] + 4 * s, b + 2 * s, 1);
+          }
+          wgmma_commit();
+          wgmma_wait<0>();
+          hold(c);
+#pragma unroll
+          for (int j = 0; j < Tile::kFragments; ++j) {
+#pragma unroll
+            for (int i = 0; i < 4; ++i) sum[j][i] = __fadd_rn(sum[j][i], c[j][i]);
+          }
+        }
+#pragma unroll
+        for (int i = 0; i < Tile::kChunkStages; ++i) release(slots[i]);
+      }
+      store(sum, at, first_row, t);
+    });
+  }
+
+  __device__ __forceinline__ void store(const float (&sum)[Tile::kFragments][4], const SingleTileAt& at, int first_row,
+                                        int t) const {
+    const int32_t *const row = p.row + int64_t{at.plane} * p.m, *const column = p.column + int64_t{at.plane} * p.n;
+    const int i0 = at.row + first_row, j0 = at.column + 2 * t;
+    const int shift[2] = {shift_of(row, i0, p.m), shift_of(row, i0 + 8, p.m)};
+#pragma unroll
+    for (int j = 0; j < Tile::kFragments; ++j) {
+      const int at_column = j0 + 8 * j;
+      if (at_column >= p.n) break;  // n is even
+      const int left = shift_of(column, at_column, p.n), right = shift_of(column, at_column + 1, p.n);
+#pragma unroll
+      for (int i = 0; i < 2; ++i) {
+        if (i0 + 8 * i >= p.m) continue;
+        float2* const to = reinterpret_cast<float2*>(p.c + (int64_t{at.plane} * p.m + i0 + 8 * i) * p.n + at_column);
+        *to = make_float2(unscaled(sum[j][2 * i], shift[i] + left), unscaled(sum[j][2 * i + 1], shift[i] + right));
+      }
+    }
+  }
+};
+
+#endif
+
+// `tiles` of 128 kCluster x kN, all planes; k > 0.
+template <class Tile>
+__global__ void __launch_bounds__(Tile::kThreads, 1)
+    single_wgmma_kernel(const SingleProblem p, uint32_t tiles, const __grid_constant__ CUtensorMap map_a,
+                        const __grid_constant__ CUtensorMap map_b) {
+#if !defined(__CUDA_ARCH__) || defined(__CUDA_ARCH_FEAT_SM90_ALL)
+  extern __shared__ __align__(1024) unsigned char single_shared[];
+  const SingleBlock<Tile> block(p, tiles, static_cast<uint32_t>(__cvta_generic_to_shared(single_shared)));
+  if (threadIdx.x == 0) {
+    for (int s = 0; s < Tile::kStages; ++s) {
+      mbarrier_init(block.full + 8 * s, 1);
+      mbarrier_init(block.ready + 8 * s, Tile::kBlocks);
+      mbarrier_init(block.empty + 8 * s, Tile::kReaders);
+    }
+    mbarrier_fence_init();
+  }
+  if (Tile::kCluster == 1) {
+    __syncthreads();
+  } else {
+    cluster_sync();
+  }
+  const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+  if (warp < 8) {
+    registers_increase<Tile::kConsumerRegisters>();
+    block.multiply(warp, lane);
+  } else {
+    registers_decrease<Tile::kOtherRegisters>();
+    if (warp > 8) {
+      block.convert(warp - 9, lane);
+    } else if (lane == 0) {
+      block.copy(&map_a, &map_b);
+    }
+  }
+  if (Tile::kCluster > 1) {
+    __syncwarp();
+    cluster_sync();  // the other block may still copy to this one, or arrive at its barriers
+  }
+#else
+  __trap();  // never launched
+#endif
+}
+
+}  // namespace cuda
+}  // namespace jaxmd
