@@ -121,14 +121,17 @@ def _nonzero(bits: jax.Array) -> jax.Array:
 def settled_exponents(limbs: Limbs) -> jax.Array:
     """`exponents` where it is sure that renormalization would change nothing, else UNSETTLED, as for inf and nan.
 
-    Sure where every limb is zero or less than half the distance from the limb before it to the next number.
+    Sure where every limb is zero or less than half the distance from the limb before it to the next number; the last,
+    which ends where the bits of random numbers do, may also be just half of it.
     """
     bits = [lax.bitcast_convert_type(x, jnp.int64) for x in limbs]
     biased = [(b >> 52) & 0x7FF for b in bits]
+    power = [(b & ((1 << 52) - 1)) == 0 for b in bits]
     settled = biased[0] < 0x7FF
     for i in range(1, len(limbs)):
-        power = (bits[i - 1] & ((1 << 52) - 1)) == 0
-        gap = jnp.where(power & _opposite(limbs[i - 1], limbs[i]), 55, 54)
+        gap = jnp.where(power[i - 1] & _opposite(limbs[i - 1], limbs[i]), 55, 54)
+        if i == len(limbs) - 1:
+            gap = jnp.where(power[i] & ((bits[i - 1] & 1) == 0), gap - 1, gap)
         settled &= (biased[i] + gap <= biased[i - 1]) | ~_nonzero(bits[i])
     return jnp.where(settled, exponents(limbs), jnp.int32(UNSETTLED))
 
