@@ -86,4 +86,24 @@ __device__ inline void store_shared(uint32_t shared, uint32_t x, uint32_t y, uin
   asm volatile("st.shared.v4.b32 [%0], {%1, %2, %3, %4};" ::"r"(shared), "r"(x), "r"(y), "r"(z), "r"(w) : "memory");
 }
 
+// Stores fragments of 16 rows x 8 columns (mma.cuh) of sums: rows row and row + 8, columns column + 8 j and the next.
+template <int kFragments>
+__device__ __forceinline__ void store_sums(const SingleProblem& p, const float (&sum)[kFragments][4], int plane, int row,
+                                           int column) {
+  const int32_t *const rows = p.row + int64_t{plane} * p.m, *const columns = p.column + int64_t{plane} * p.n;
+  const int shift[2] = {shift_of(rows, row, p.m), shift_of(rows, row + 8, p.m)};
+#pragma unroll
+  for (int j = 0; j < kFragments; ++j) {
+    const int at = column + 8 * j;
+    if (at >= p.n) break;  // n is even
+    const int left = shift_of(columns, at, p.n), right = shift_of(columns, at + 1, p.n);
+#pragma unroll
+    for (int i = 0; i < 2; ++i) {
+      if (row + 8 * i >= p.m) continue;
+      float2* const to = reinterpret_cast<float2*>(p.c + (int64_t{plane} * p.m + row + 8 * i) * p.n + at);
+      *to = make_float2(unscaled(sum[j][2 * i], shift[i] + left), unscaled(sum[j][2 * i + 1], shift[i] + right));
+    }
+  }
+}
+
 }  // namespace jaxmd

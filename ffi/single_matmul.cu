@@ -12,6 +12,7 @@
 
 #include "residue_launch.cuh"
 #include "single_matmul_args.h"
+#include "single_mma.cuh"
 #include "single_repair.cuh"
 #include "single_wgmma.cuh"
 #include "tensor_map.cuh"
@@ -44,10 +45,35 @@ cudaError_t encode_floats(CUtensorMap* map, const float* base, int64_t columns, 
   return result == CUDA_SUCCESS ? cudaSuccess : cudaErrorInvalidValue;
 }
 
+enum class Sums { any, shorter, longer };  // than kSingleShort
+
+template <class Tile>
+struct MmaVariant {
+  static constexpr bool kTf32 = Tile::kTf32;
+  static constexpr Sums kSums = Sums::any;
+  static constexpr int kRows = Tile::kBM, kColumns = Tile::kBN, kCluster = 1, kBlocksPerSm = Tile::kBlocksPerSm;
+
+  static cudaError_t prepare(int ordinal, const DeviceLimits& device) {
+    static KernelOnDevices kernel(reinterpret_cast<const void*>(single_mma_kernel<Tile>));
+    if (device.major < 8 || Tile::kShared > device.shared) return cudaErrorNotSupported;
+    return kernel.prepare(ordinal, device);
+  }
+
+  static cudaError_t launch(const SingleProblem& p, const DeviceLimits&, cudaStream_t stream) {
+    constexpr SingleFormat kFormat = kTf32 ? SingleFormat::tf32 : SingleFormat::f16;
+    const int units = single_steps(kFormat, p.k) * single_depth(kFormat) / kSingleTerms;
+    const auto blocks = static_cast<unsigned>(tiles_of(p, kRows, kColumns));
+    single_mma_kernel<Tile><<<blocks, Tile::kThreads, Tile::kShared, stream>>>(p, units);
+    return cudaGetLastError();
+  }
+};
+
 template <class Tile>
 struct WgmmaVariant {
-  static constexpr bool kTf32 = Tile::kTf32, kShort = Tile::kUnits == 1;
+  static constexpr bool kTf32 = Tile::kTf32;
+  static constexpr Sums kSums = Tile::kUnits == 1 ? Sums::shorter : Sums::longer;
   static constexpr int kRows = Tile::kBM * Tile::kCluster, kColumns = Tile::kN, kCluster = Tile::kCluster;
+  static constexpr int kBlocksPerSm = 1;
 
   // A kernel whose body was left out, on whatever device it now runs, hardly needs a register.
   static cudaError_t prepare(int ordinal, const DeviceLimits& device) {
@@ -81,19 +107,22 @@ struct WgmmaVariant {
 
 struct Variant {
   const char* name;
-  bool tf32, shorts;           // shorts: for k < kSingleShort
-  int rows, columns, cluster;  // tile of a cluster
-  double step, store;          // cycles: 32 of k, and the rest of a tile
+  bool tf32;
+  Sums sums;
+  int rows, columns, cluster, blocks_per_sm;  // tile of a cluster
+  double step, store;                         // cycles: 32 of k, and the rest of a tile, on a full multiprocessor
   cudaError_t (*prepare)(int ordinal, const DeviceLimits&);
   cudaError_t (*launch)(const SingleProblem&, const DeviceLimits&, cudaStream_t);
 };
 
 template <class V>
 constexpr Variant variant(const char* name, double step, double store) {
-  return {name, V::kTf32, V::kShort, V::kRows, V::kColumns, V::kCluster, step, store, V::prepare, V::launch};
+  return {name,  V::kTf32, V::kSums,   V::kRows, V::kColumns, V::kCluster, V::kBlocksPerSm,
+          step,  store,    V::prepare, V::launch};
 }
 
-// Cycles are estimates: what the tensor cores need, 6 kN (f16) or 12 kN (tf32) a step, at two thirds of their rate.
+// Cycles are estimates: what the tensor cores need, 6 kN (f16) or 12 kN (tf32) a step, at two thirds of their rate;
+// mma.sync at less, and it splits more.
 // examples/bench/single.py measures them.
 constexpr Variant kVariants[] = {
     variant<WgmmaVariant<SingleTile<false, 192, 5, 2, 4>>>("f16 256x192", 1700, 4000),
@@ -104,6 +133,10 @@ constexpr Variant kVariants[] = {
     variant<WgmmaVariant<SingleTile<true, 128, 4, 2, 2>>>("tf32 256x128", 2300, 3200),
     variant<WgmmaVariant<SingleTile<true, 64, 6, 1, 2>>>("tf32 128x64", 1300, 2600),
     variant<WgmmaVariant<SingleTile<true, 96, 5, 1, 1>>>("tf32 128x96 short", 2300, 3000),
+    variant<MmaVariant<SingleMmaTile<false, 4, 2, 64, 1>>>("f16 mma 128x128", 3000, 3000),
+    variant<MmaVariant<SingleMmaTile<false, 2, 2, 32, 2>>>("f16 mma 64x64", 2400, 2000),
+    variant<MmaVariant<SingleMmaTile<true, 4, 2, 64, 1>>>("tf32 mma 128x128", 5000, 3000),
+    variant<MmaVariant<SingleMmaTile<true, 2, 2, 32, 2>>>("tf32 mma 64x64", 3600, 2000),
 };
 
 // The least of: whole waves of tiles.
@@ -112,7 +145,7 @@ const Variant* choose(const SingleProblem& p, bool tf32, int ordinal, const Devi
   const Variant* best = nullptr;
   double least = 0;
   for (const Variant& v : kVariants) {
-    if (v.tf32 != tf32 || v.shorts != (p.k < kSingleShort)) continue;
+    if (v.tf32 != tf32 || (v.sums != Sums::any && (v.sums == Sums::shorter) != (p.k < kSingleShort))) continue;
     const cudaError_t prepared = v.prepare(ordinal, device);
     if (prepared == cudaErrorNotSupported) continue;
     if (prepared != cudaSuccess) {
@@ -120,7 +153,8 @@ const Variant* choose(const SingleProblem& p, bool tf32, int ordinal, const Devi
       return nullptr;
     }
     if (wanted != nullptr && std::strcmp(wanted, v.name) == 0) return &v;
-    const double waves = std::ceil(double(tiles_of(p, v.rows, v.columns)) / (device.multiprocessors / v.cluster));
+    const double slots = double(device.multiprocessors) * v.blocks_per_sm / v.cluster;
+    const double waves = std::ceil(double(tiles_of(p, v.rows, v.columns)) / slots);
     const double cost = waves * (double(ceiling(p.k, 32)) * v.step + v.store);
     if (best == nullptr || cost < least) best = &v, least = cost;
   }

@@ -13,7 +13,7 @@
 //          empty: every warp of the cluster that reads it is through.
 // Order:   a lane loads four neighbours of k of A at once, so that within 16 terms k runs 0 1 4 5 8 9 12 13, 2 3 6 ...
 // Sums:    one accumulator of the tensor cores; lo hi and hi lo first, then 2^-t, then hi hi, then into the float32
-//          sums. While one warpgroup adds, the other multiplies.
+//          sums. The second warpgroup starts when the first is half a chunk ahead: while one adds, the other multiplies.
 // Cost:    tensor cores take kN / 2 cycles an instruction, in which they read 64 bytes a cycle of B from shared memory;
 //          copies and conversion add 90 (f16, kN = 192) of the 128 bytes a cycle that there are. Not measured yet.
 #pragma once
@@ -54,6 +54,10 @@ struct SingleRing {
 };
 
 #if !defined(__CUDA_ARCH__) || defined(__CUDA_ARCH_FEAT_SM90_ALL)
+
+// The named barrier at which the second warpgroup waits for the first.
+__device__ __forceinline__ void second_wait() { asm volatile("bar.sync 1, 256;" ::: "memory"); }
+__device__ __forceinline__ void second_release() { asm volatile("bar.arrive 1, 256;" ::: "memory"); }
 
 template <class Tile>
 struct SingleBlock {
@@ -195,6 +199,8 @@ struct SingleBlock {
       }
     };
     SingleRing ring;
+    bool leads = warp < 4;
+    if (!leads) second_wait();
     each_tile([&](const SingleTileAt& at) {
       float sum[Tile::kFragments][4], c[Tile::kFragments][4];
       float scale[2];
@@ -237,6 +243,10 @@ struct SingleBlock {
             wgmma_commit();
             if (u > 0 && u + 1 < Tile::kUnits) wgmma_wait<1>();  // lo[(u + 1) % 2] is free
           }
+          if (leads) {
+            leads = false;
+            second_release();
+          }
           wgmma_wait<0>();
           hold(c);
           if constexpr (!Tile::kTf32) {
@@ -267,27 +277,8 @@ struct SingleBlock {
 #pragma unroll
         for (int i = 0; i < Tile::kChunkStages; ++i) release(slots[i]);
       }
-      store(sum, at, first_row, t);
+      store_sums(p, sum, at.plane, at.row + first_row, at.column + 2 * t);
     });
-  }
-
-  __device__ __forceinline__ void store(const float (&sum)[Tile::kFragments][4], const SingleTileAt& at, int first_row,
-                                        int t) const {
-    const int32_t *const row = p.row + int64_t{at.plane} * p.m, *const column = p.column + int64_t{at.plane} * p.n;
-    const int i0 = at.row + first_row, j0 = at.column + 2 * t;
-    const int shift[2] = {shift_of(row, i0, p.m), shift_of(row, i0 + 8, p.m)};
-#pragma unroll
-    for (int j = 0; j < Tile::kFragments; ++j) {
-      const int at_column = j0 + 8 * j;
-      if (at_column >= p.n) break;  // n is even
-      const int left = shift_of(column, at_column, p.n), right = shift_of(column, at_column + 1, p.n);
-#pragma unroll
-      for (int i = 0; i < 2; ++i) {
-        if (i0 + 8 * i >= p.m) continue;
-        float2* const to = reinterpret_cast<float2*>(p.c + (int64_t{at.plane} * p.m + i0 + 8 * i) * p.n + at_column);
-        *to = make_float2(unscaled(sum[j][2 * i], shift[i] + left), unscaled(sum[j][2 * i + 1], shift[i] + right));
-      }
-    }
   }
 };
 

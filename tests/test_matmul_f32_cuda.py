@@ -14,10 +14,13 @@ from jaxmd import _single
 pytestmark = pytest.mark.gpu
 
 LONG = {
-    "f16x3": ["f16 256x192", "f16 256x160", "f16 128x96"],
-    "tf32x3": ["tf32 256x160", "tf32 256x128", "tf32 128x64"],
+    "f16x3": ["f16 256x192", "f16 256x160", "f16 128x96", "f16 mma 128x128", "f16 mma 64x64"],
+    "tf32x3": ["tf32 256x160", "tf32 256x128", "tf32 128x64", "tf32 mma 128x128", "tf32 mma 64x64"],
 }
-SHORT = {"f16x3": ["f16 128x96 short"], "tf32x3": ["tf32 128x96 short"]}
+SHORT = {
+    "f16x3": ["f16 128x96 short", "f16 mma 128x128", "f16 mma 64x64"],
+    "tf32x3": ["tf32 128x96 short", "tf32 mma 128x128", "tf32 mma 64x64"],
+}
 FORMATS = {"f16x3": 0, "tf32x3": 1}
 
 

@@ -25,7 +25,10 @@ import jaxmd
 from jaxmd import _ffi, _single_steps
 
 Product = Callable[[jax.Array, jax.Array], jax.Array]
-TILES = ["f16 256x192", "f16 256x160", "f16 128x96", "tf32 256x160", "tf32 256x128", "tf32 128x64"]
+TILES = {
+    "f16x3": ["f16 256x192", "f16 256x160", "f16 128x96", "f16 mma 128x128", "f16 mma 64x64"],
+    "tf32x3": ["tf32 256x160", "tf32 256x128", "tf32 128x64", "tf32 mma 128x128", "tf32 mma 64x64"],
+}
 PRESETS = ["BF16_BF16_F32_X9", "BF16_BF16_F32_X6", "TF32_TF32_F32_X3", "TF32_TF32_F32"]
 
 
@@ -42,9 +45,9 @@ def main() -> None:
                 return
             case(report, name, product, n, [(a, b), (c, d)], exact)
         if harness.on_gpu():
-            for tile in TILES:
+            for engine, tile in ((engine, tile) for engine, tiles in TILES.items() for tile in tiles):
                 if report.time_left():
-                    tile_case(report, tile, n, [(a, b), (c, d)], exact)
+                    tile_case(report, engine, tile, n, [(a, b), (c, d)], exact)
 
 
 def engines() -> Iterator[tuple[str, Product]]:
@@ -70,9 +73,8 @@ def case(report: harness.Report, name: str, product: Product, n: int, sets: list
     report.line("matmul_f32", timing, engine=name, shape=[n, n, n], TFLOPS=flops, error=error, **more)
 
 
-def tile_case(report: harness.Report, tile: str, n: int, sets: list[Any], exact: Any) -> None:
+def tile_case(report: harness.Report, engine: str, tile: str, n: int, sets: list[Any], exact: Any) -> None:
     """The handler alone, with one tile."""
-    engine = "f16x3" if tile.startswith("f16") else "tf32x3"
     rows = [(x, y, _single_steps.largest(x, -1), _single_steps.largest(y, -2)) for x, y in sets]
 
     def kernel(x: jax.Array, y: jax.Array, row: jax.Array, column: jax.Array) -> jax.Array:
