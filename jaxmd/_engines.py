@@ -100,7 +100,7 @@ def evaluate(
         if engine == "float64" and len(a) + len(b) > 2:  # operands of more limbs than the result
             engine = "direct"
     if engine != "int8" or accuracy != "componentwise":
-        a, b = _arith.renormalize(a, len(a)), _arith.renormalize(b, len(b))
+        a, b = _renormalized(a), _renormalized(b)
     if k == 0:
         c: Limbs = (jnp.zeros((*a[0].shape[:-1], n), jnp.float64),) * inner
     elif accuracy == "exact":
@@ -110,10 +110,14 @@ def evaluate(
     elif engine == "int8":
         c = _certified(a, b, limbs, inner)
     elif engine == "float64":
-        c = _in_float64(a, b, limbs, inner)
+        c = (_in_float64_on_gpu if platform == "cuda" else _in_float64)(a, b, limbs, inner)
     else:
         c = guarded(a, b, limbs, inner, engine)
     return list(_arith.renormalize((*c, *addend), limbs) if addend else c)
+
+
+def _renormalized(x: Limbs) -> Limbs:
+    return _arith.renormalize(x, len(x)) if len(x) > 1 else x
 
 
 def _certified(a: Limbs, b: Limbs, limbs: int, inner: int) -> Limbs:
@@ -124,7 +128,7 @@ def _certified(a: Limbs, b: Limbs, limbs: int, inner: int) -> Limbs:
     least = least_magnitude(magnitudes(a, row, 0), magnitudes(b, column, 1))
 
     def by_levels(a: Limbs, b: Limbs, row: jax.Array, column: jax.Array) -> Limbs:
-        return guarded(_arith.renormalize(a, len(a)), _arith.renormalize(b, len(b)), limbs, inner, "int8")
+        return guarded(_renormalized(a), _renormalized(b), limbs, inner, "int8")
 
     return lax.cond(
         least >= certificate(plan, limbs),
@@ -153,6 +157,23 @@ def _in_float64(a: Limbs, b: Limbs, limbs: int, inner: int) -> Limbs:
         return (jnp.where(c == 0, 0.0, c), *(jnp.zeros_like(c),) * (inner - 1))  # a sum of -0 is -0 in a dot
 
     return lax.cond(fine, multiply, lambda a, b: guarded(a, b, limbs, inner, "direct"), a, b)
+
+
+def _in_float64_on_gpu(a: Limbs, b: Limbs, limbs: int, inner: int) -> Limbs:
+    """`_in_float64` without a branch, which a GPU waits for: entries that overflowed or lost a term are summed again.
+
+    Terms that get lost make an entry wrong by less than k 2^-1074, which counts below 2^-900 only.
+    """
+    c = _product.dot(a[0], b[0])
+    lowest = jnp.int32(0)
+    for x in (a, b):
+        e = _slices.exponents(x)
+        lowest += jnp.min(jnp.where(e == _slices.ZERO_EXPONENT, 0, e), initial=0)
+    flags = ~jnp.isfinite(c) | ((jnp.abs(c) < 2.0**-900) & (lowest < -900))
+    if not all(isinstance(size, int) and size >= 32 for size in (*c.shape[-2:], a[0].shape[-1])):
+        c = jnp.where(c == 0, 0.0, c)  # perhaps no product of matrices for XLA: its sums may be -0
+    zero = jnp.zeros_like(c)
+    return _product.exact_entries(a, b, flags.astype(jnp.int8), (c, *(zero,) * (inner - 1)))
 
 
 def guarded(a: Limbs, b: Limbs, limbs: int, inner: int, engine: Engine) -> Limbs:
