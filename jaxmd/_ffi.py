@@ -109,7 +109,7 @@ def call(
     out_types: Sequence[Any],
     *args: jax.Array,
     alias: dict[int, int] | None = None,
-    **attrs: int,
+    **attrs: int | str,
 ) -> list[jax.Array]:
     """Calls the handler `name` from a function that is lowered by `mlir.lower_fun`.
 

@@ -13,7 +13,7 @@ LAYERS = [
     [
         *["_ffi", "_decimal"],
         *["_bits", "_specs", "_fused", "_fma", "_chain"],
-        *["_explain_text", "_explain_picture", "_explain", "_certificate", "tensorcore"],
+        *["_explain_text", "_explain_picture", "_explain", "_certificate", "_issue", "_verify", "_probe", "tensorcore"],
     ],
     ["_primitive", "_linear", "_arith", "_slices", "_residues"],
     ["_product", "_residue_steps", "_residue_product", "_single_steps", "_engines", "_matmul", "_prepared", "_single"],

@@ -14,6 +14,12 @@ from ._chain import mma as mma
 from ._chain import was_exact as was_exact
 from ._explain import Explanation as Explanation
 from ._explain import explain as explain
+from ._issue import issue as issue
+from ._issue import rows as rows
+from ._probe import Record as Record
+from ._probe import probe as probe
 from ._specs import Spec as Spec
 from ._specs import spec as spec
 from ._specs import specs as specs
+from ._verify import Verdict as Verdict
+from ._verify import verify as verify

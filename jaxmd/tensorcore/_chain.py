@@ -234,17 +234,20 @@ def _chain(
         return _integers(a, b, c, spec)
     x, y = _decoded(a, spec.a), _decoded(b, spec.b)
     exact = jnp.ones(c.shape, bool)
+    if spec.operation == "fma":
+        return lax.scan(lambda carry, factors: (_multiply_add(*carry, *factors, spec), None), (c, exact), (x, y))[0]
+    assert spec.fraction_bits is not None and spec.zero_exponent is not None
+    formats, r = (spec.a, spec.b, spec.c), ROUNDINGS[spec.rounding]
     for step in order:
-        u, v = _take(x, step), _take(y, step)
-        if spec.operation == "fma":
-            c, here = fma_step(u.map(lambda t: t[0]), v.map(lambda t: t[0]), decode(c, spec.c))
-        else:
-            assert spec.fraction_bits is not None and spec.zero_exponent is not None
-            formats, r = (spec.a, spec.b, spec.c), ROUNDINGS[spec.rounding]
-            z = lower_zeros(decode(c, spec.c))
-            c, here = fused_step(u, v, z, formats, spec.fraction_bits, spec.zero_exponent, r)
+        z = lower_zeros(decode(c, spec.c))
+        c, here = fused_step(_take(x, step), _take(y, step), z, formats, spec.fraction_bits, spec.zero_exponent, r)
         exact = exact & here
     return c, exact
+
+
+def _multiply_add(c: jax.Array, exact: jax.Array, x: Decoded, y: Decoded, spec: Spec) -> tuple[jax.Array, jax.Array]:
+    c, here = fma_step(x, y, decode(c, spec.c))
+    return c, exact & here
 
 
 def _take(x: Decoded, step: tuple[int, ...]) -> Decoded:
