@@ -26,9 +26,9 @@ from jaxmd import _residue_steps, _residues, _slices
 
 SIZES = {
     ("gpu", False): {
-        1: (1024, 2048, 4096, 8192, 16384),
         2: (1024, 2048, 4096, 8192, 16384),
         4: (1024, 2048, 4096, 8192),
+        1: (1024, 2048, 4096, 8192, 16384),
         8: (1024, 2048, 4096, 8192),
         16: (1024, 2048, 4096, 8192),
     },
@@ -52,9 +52,16 @@ def main() -> None:
             if n not in baselines:
                 baselines[n] = float64_case(report, n)
             product_case(report, limbs, n, baselines[n])
-            steps_case(report, limbs, n)
+            if platform == "cpu" or limbs * n * n <= 16 * 4096**2:
+                steps_case(report, limbs, n)
             if platform == "cpu" and FLINT.get(limbs) == n:
                 flint_case(report, limbs, n)
+    for limbs in (2, 4):
+        if report.time_left():
+            batch_case(report, limbs, *((1024, 128) if platform == "gpu" and not arguments.quick else (8, 32)))
+    for n in ((2048, 4096) if platform == "gpu" else (512,)) if not arguments.quick else (64,):
+        if report.time_left():
+            guarantee_case(report, n)
 
 
 def copies(n: int) -> int:
@@ -86,15 +93,19 @@ def float64_case(report: harness.Report, n: int) -> float:
 def product_case(report: harness.Report, limbs: int, n: int, baseline: float) -> None:
     sets = harness.copies(lambda seed: product.operands(n, limbs, seed), copies(n))
     a, b = sets[0]
-    cases = [("int8", "componentwise"), ("int8", "normwise"), ("int8", "exact"), ("auto", "componentwise")]
+    cases = [("int8", "componentwise")]
+    if limbs == 1:
+        cases += [("auto", "componentwise")]
+    if limbs == 1 or not harness.on_gpu():
+        cases += [("int8", "normwise")]
+    if n <= 1024 or not harness.on_gpu():
+        cases += [("int8", "exact")]
     for engine, accuracy in cases:
-        if (accuracy == "exact" and n > 2048) or (engine == "auto" and limbs > 1):
-            continue
         function = functools.partial(jaxmd.matmul, engine=engine, accuracy=accuracy)
         start = time.perf_counter()
         jax.jit(function).lower(a, b).compile()
         compile_seconds = time.perf_counter() - start
-        c, timing = harness.measure(function, sets, 1.0)
+        c, timing = harness.measure(function, sets, 0.6)
         _, single = harness.measure(function, sets[:1], 0.2) if len(sets) > 1 else (c, timing)
         error = exact.product_error(a.limbs, b.limbs, c.limbs, 53 * limbs)
         report.line(
@@ -112,6 +123,59 @@ def product_case(report: harness.Report, limbs: int, n: int, baseline: float) ->
             single_seconds=single.seconds,
             error_units=error.units,
             error_relative=error.relative,
+        )
+
+
+def batch_case(report: harness.Report, limbs: int, batch: int, n: int) -> None:
+    """A batch of n × n products, and what the engines that need no residues take for it."""
+    keys = jax.random.split(jax.random.key(1), 2)
+    a, b = (jaxmd.random.normal(key, (batch, n, n), limbs) for key in keys)
+    for engine in ("int8", "fp64", "direct"):
+        c, timing = harness.measure(functools.partial(jaxmd.matmul, engine=engine), [(a, b)], 0.5)
+        last = [tuple(x[-1] for x in y.limbs) for y in (a, b, c)]
+        report.line(
+            "residue_batch",
+            timing,
+            engine=engine,
+            limbs=limbs,
+            batch=batch,
+            shape=[n, n, n],
+            T=2 * batch * n**3 / timing.seconds / 1e12,
+            error_units=exact.product_error(*last, 53 * limbs).units,
+        )
+
+
+def guarantee_case(report: harness.Report, n: int) -> None:
+    """What the guarantee costs: time of the default accuracy over that of one fixed level, for kinds of dd matrices.
+
+    A row of the last kind spans 2^-500 to 2^500.
+    """
+    a, b = product.operands(n, 2)
+    uniform = [jaxmd.asarray(jax.random.uniform(jax.random.key(i), (n, n), minval=-1.0), 2) for i in (5, 6)]
+    lower = jaxmd.MultiDouble(tuple(jnp.tril(x) for x in a.limbs))
+    scale = 2.0 ** jnp.round(jnp.linspace(-500, 500, n))
+    wide = jaxmd.MultiDouble(tuple(x * scale for x in a.limbs))
+    kinds = {
+        "normal": (a, b),
+        "uniform": (uniform[0], uniform[1]),
+        "identity": (jaxmd.asarray(jnp.eye(n), 2), b),
+        "triangular": (lower, b),
+        "wide": (wide, b),
+    }
+    _, fixed = harness.measure(functools.partial(jaxmd.matmul, engine="int8", accuracy="normwise"), [(a, b)], 0.5)
+    for kind, (x, y) in kinds.items():
+        c, timing = harness.measure(functools.partial(jaxmd.matmul, engine="int8"), [(x, y)], 0.5)
+        error = exact.product_error(x.limbs, y.limbs, c.limbs, 106)
+        report.line(
+            "residue_guarantee",
+            timing,
+            engine="int8",
+            method=kind,
+            limbs=2,
+            shape=[n, n, n],
+            normwise_seconds=fixed.seconds,
+            over_normwise=timing.seconds / fixed.seconds,
+            error_units=error.units,
         )
 
 
