@@ -17,8 +17,7 @@
   X(residue_encode)           \
   X(residue_matmul)           \
   X(residue_decode)           \
-  X(single_matmul)             \
-  X(tensorcore_issue)
+  X(single_matmul)
 
 #define JAXMD_CUDA_HANDLERS(X) \
   X(add)                       \
