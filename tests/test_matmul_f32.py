@@ -213,7 +213,27 @@ print("done")
     assert done.stdout == "done\n", done.stderr
 
 
-# a user's problem
+# users' problems
+
+
+@pytest.mark.slow
+def test_example_is_right_where_tf32_is_wrong(tmp_path):
+    root = Path(__file__).resolve().parent.parent
+    environment = {**os.environ, "PYTHONPATH": str(Path(md.__file__).resolve().parent.parent), "JAX_PLATFORMS": "cpu"}
+
+    def run(*more):
+        command = [sys.executable, str(root / "examples" / "single_precision.py"), *more]
+        return subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
+
+    done = run("--points", "600", "--rhs", "8")
+    rows = {line.split()[0]: line.split()[1:] for line in done.stdout.splitlines()[1:]}
+    assert not float(rows["TF32"][2]) < 0.1 and float(rows["f16x3"][2]) < 1e-3, done.stderr
+    matrix = tmp_path / "a.csv"
+    matrix.write_text("2,1\n1,3\n")
+    assert "tf32x3" in run("--matrix", str(matrix)).stdout
+    matrix.write_text("2,1\n0,3\n")
+    refused = run("--matrix", str(matrix))
+    assert refused.returncode == 2 and "a symmetric matrix was wanted" in refused.stderr
 
 
 def rationals(entry):

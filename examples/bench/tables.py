@@ -288,6 +288,39 @@ def precision() -> str:
     return markdown(["", "limbs L", "made by", "unit 2^-53L", "digits", "range with all digits"], rows)
 
 
+def single() -> str:
+    """Engines of matmul_f32 and XLA's algorithms: a row each, TFLOPS by n, and the error at the largest."""
+    records = [r for r in select(lines.read("h200"), "matmul_f32") if not r.get("kernel_only")]
+    sizes = sorted({r["shape"][0] for r in records})
+    rows = []
+    for engine in dict.fromkeys(r["engine"] for r in records):
+        own = {r["shape"][0]: r for r in records if r["engine"] == engine}
+        speeds = [f"{own[n]['TFLOPS']:.3g}" if n in own else "–" for n in sizes]
+        rows.append([engine, *speeds, f"{own[max(own)]['error']:.1e}"])
+    return markdown(["TFLOPS", *(f"n = {n}" for n in sizes), "error"], rows) + source(records)
+
+
+def single_accuracy(machine: str) -> Callable[[], str]:
+    """Relative residuals of the chain of multiply-adds, and of our engines as multiples of it, by type and k."""
+
+    def build() -> str:
+        records = select(lines.read(machine), "single_accuracy")
+        lengths = sorted({r["shape"][2] for r in records})
+        errors = {(r["method"], r["engine"], r["shape"][2]): r["error"] for r in records}
+        rows = []
+        for kind in dict.fromkeys(r["method"] for r in records):
+            for engine in ("float32 multiply-adds", "f16x3", "tf32x3"):
+                row = [errors[kind, engine, k] for k in lengths if (kind, engine, k) in errors]
+                if engine == "float32 multiply-adds":
+                    rows.append([f"{kind}, {engine}", *(f"{e:.1e}" for e in row)])
+                else:
+                    base = [errors[kind, "float32 multiply-adds", k] for k in lengths]
+                    rows.append([f"… {engine}", *(f"{e / b:.2g} ×" for e, b in zip(row, base, strict=True))])
+        return markdown(["relative residual", *(f"k = {k}" for k in lengths)], rows) + source(records)
+
+    return build
+
+
 TABLES: dict[str, Callable[[], str]] = {
     "precision": precision,
     "kernel": kernel,
@@ -302,6 +335,8 @@ TABLES: dict[str, Callable[[], str]] = {
     "arithmetic": arithmetic("h200"),
     "arithmetic-cpu": arithmetic("cpu"),
     "targets": targets,
+    "single": single,
+    "single-accuracy": single_accuracy("cpu"),
 }
 
 
