@@ -114,36 +114,48 @@ struct SingleBlock {
     });
   }
 
-  // `worker` of three warps; a lane has a column of a block.
+  // `worker` of three warps takes every third block; a lane has a column of it. The next block is read before the one in
+  // registers is written.
   __device__ __forceinline__ void convert(int worker, int lane) const {
+    constexpr int kRounds = (Tile::kBlocks + 2) / 3, kInHalf = Tile::kN / 32;
     SingleRing ring;
-    int turn = worker;
+    int turn = worker;  // the first block
     each_tile([&](const SingleTileAt& at) {
       const int32_t* const column = p.column + int64_t{at.plane} * p.n;
 #pragma unroll 1
       for (int stage = 0; stage < stages; ++stage) {
-        mbarrier_wait(full + 8 * ring.slot, ring.phase);
-        const uint32_t b = shared + ring.slot * Tile::kStage + 2 * Tile::kHalfA;
-#pragma unroll 1
-        for (; turn < Tile::kBlocks; turn += 3) {
-          const int in_half = turn < Tile::kN / 32 ? turn : turn - Tile::kN / 32;
-          const float scale = power_of_two(shift_of(column, at.column + 32 * in_half + lane, p.n));
-          convert_block(b + 2048 * turn, scale, lane);
-          fence_shared_async();
-          __syncwarp();
-          if (lane == 0) mbarrier_arrive(ready + 8 * ring.slot);
+        float scale[kRounds], x[2][16];
+#pragma unroll
+        for (int r = 0; r < kRounds; ++r) {
+          const int block = turn + 3 * r, in_half = block < kInHalf ? block : block - kInHalf;
+          scale[r] = power_of_two(shift_of(column, at.column + 32 * in_half + lane, p.n));
         }
-        turn -= Tile::kBlocks;
+        mbarrier_wait(full + 8 * ring.slot, ring.phase);
+        const uint32_t b = shared + ring.slot * Tile::kStage + 2 * Tile::kHalfA + 2048 * turn;
+        load_block(x[0], b, lane);
+#pragma unroll
+        for (int r = 0; r < kRounds; ++r) {
+          if (r + 1 < kRounds && turn + 3 * (r + 1) < Tile::kBlocks) {
+            load_block(x[(r + 1) % 2], b + 2048 * 3 * (r + 1), lane);
+          }
+          __syncwarp();
+          if (turn + 3 * r < Tile::kBlocks) store_block(x[r % 2], b + 2048 * 3 * r, scale[r], lane);
+        }
+        fence_shared_async();
+        __syncwarp();
+        if (lane == 0) mbarrier_arrive(ready + 8 * ring.slot);
+        turn = (turn + 3 * kRounds - Tile::kBlocks) % 3;
         ring.advance<Tile::kStages>();
       }
     });
   }
 
-  __device__ __forceinline__ static void convert_block(uint32_t block, float scale, int lane) {
-    float x[16];
+  __device__ __forceinline__ static void load_block(float (&x)[16], uint32_t block, int lane) {
 #pragma unroll
     for (int l = 0; l < 16; ++l) x[l] = load_shared_float(block + 128 * l + 4 * lane);
-    __syncwarp();
+  }
+
+  __device__ __forceinline__ static void store_block(float (&x)[16], uint32_t block, float scale, int lane) {
     const uint32_t row = block + 64 * lane, swizzle = lane / 2 % 4;
 #pragma unroll
     for (int l = 0; l < 16; ++l) x[l] = __fmul_rn(x[l], scale);
@@ -295,7 +307,7 @@ __global__ void __launch_bounds__(Tile::kThreads, 1)
   if (threadIdx.x == 0) {
     for (int s = 0; s < Tile::kStages; ++s) {
       mbarrier_init(block.full + 8 * s, 1);
-      mbarrier_init(block.ready + 8 * s, Tile::kBlocks);
+      mbarrier_init(block.ready + 8 * s, 3);
       mbarrier_init(block.empty + 8 * s, Tile::kReaders);
     }
     mbarrier_fence_init();
