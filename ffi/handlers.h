@@ -17,7 +17,8 @@
   X(residue_encode)           \
   X(residue_matmul)           \
   X(residue_decode)           \
-  X(single_matmul)
+  X(single_matmul)            \
+  X(tensorcore_steps)
 
 #define JAXMD_CUDA_HANDLERS(X) \
   X(add)                       \

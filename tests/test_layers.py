@@ -10,12 +10,12 @@ ROOT = Path(__file__).resolve().parent.parent
 PACKAGE = ROOT / "jaxmd"
 
 LAYERS = [
+    ["_ffi", "_decimal"],
     [
-        *["_ffi", "_decimal"],
-        *["_bits", "_specs", "_fused", "_fma", "_chain"],
+        *["_primitive", "_linear", "_arith", "_slices", "_residues"],
+        *["_bits", "_specs", "_fused", "_fma", "_steps", "_chain"],
         *["_explain_text", "_explain_picture", "_explain", "_certificate", "_issue", "_verify", "_probe", "tensorcore"],
     ],
-    ["_primitive", "_linear", "_arith", "_slices", "_residues"],
     ["_product", "_residue_steps", "_residue_product", "_single_steps", "_engines", "_matmul", "_prepared", "_single"],
     [
         *[

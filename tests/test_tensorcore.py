@@ -533,3 +533,43 @@ def test_errors():
         tensorcore.matmul(a, b, s, split_k=[8, 4])
     with pytest.raises(ValueError, match="L <= 16"):
         tensorcore.fused_dot_add(np.zeros((2, 32), np.uint16), np.zeros((2, 32), np.uint16), np.zeros(2, np.uint32), s)
+
+
+# --- the compiled chain and the one in JAX ---------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "arch, instruction",
+    [(H, "wgmma.k16.f32.f16.f16"), (A, "mma.m16n8k8.f32.tf32.tf32.f32"), (H, "wgmma.k32.f16.e4m3.e5m2"), CHAINED[2]],
+)
+def test_compiled_and_in_jax(arch, instruction):
+    """The handler's bits are those of plain JAX, which every other backend runs: narrow and wide, special and not."""
+    from jaxmd.tensorcore import _bits, _steps
+
+    s = spec(arch, instruction)
+    k = 2 * s.k
+    for near, n in ((False, 21), (True, 21)):
+        a, b = random_bits(s.a, (5, k), 4, near), random_bits(s.b, (k, n), 5, near)
+        a, b, c = (_bits.words(x, f, "", "") for x, f in ((a, s.a), (b, s.b), (random_bits(s.c, (5, n), 6, near), s.c)))
+        compiled = jax.jit(_steps.run, static_argnums=3)(a, b, c, s)
+        plain, _ = jax.jit(_steps.run_exactly, static_argnums=3)(a, b, c, s)
+        assert (np.asarray(compiled) == np.asarray(plain)).all()
+
+
+@pytest.mark.slow
+def test_every_instruction_set_gives_the_same_bits():
+    from handler_calls import assert_same_output_on_every_isa
+
+    script = """
+import hashlib, jax, numpy as np
+from jaxmd import tensorcore
+from tensorcore_cases import random_bits
+h = hashlib.sha256()
+for name in ("wgmma.k16.f32.bf16.bf16", "wgmma.k16.f16.f16.f16", "wgmma.k32.f32.e4m3.e5m2"):
+    s = tensorcore.spec("hopper", name)
+    for near in (False, True):
+        a, b, c = (random_bits(f, x, 1, near) for f, x in ((s.a, (9, s.k)), (s.b, (s.k, 37)), (s.c, (9, 37))))
+        h.update(np.asarray(tensorcore.mma(a, b, c, s)).tobytes())
+print(h.hexdigest())
+"""
+    assert_same_output_on_every_isa(script)

@@ -9,6 +9,7 @@ All of it is integer arithmetic on bit patterns, so every backend gives the same
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import itertools
 import math
@@ -20,10 +21,9 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from ._bits import Decoded, Format, decode, words
-from ._fma import fma_step
-from ._fused import add_nearest, fused_step, lower_zeros
-from ._specs import ROUNDINGS, Spec
+from ._bits import words
+from ._specs import Spec
+from ._steps import add, run, run_exactly
 
 SPLIT_BYTES = 128  # of k: parts of a split product are multiples of so many
 
@@ -46,12 +46,15 @@ def fused_dot_add(a: Any, b: Any, c: Any, spec: Spec) -> jax.Array:
             f"{who}: a, b and c have shapes {a.shape}, {b.shape} and {c.shape}; wanted [..., L], [..., L] and [...] "
             f"with L <= {spec.length}."
         )
-    return _narrow(_step(a, b, c, spec)[0], spec)
+    return _step(a, b, c, spec)
 
 
 @functools.partial(jax.jit, static_argnums=3)
-def _step(a: jax.Array, b: jax.Array, c: jax.Array, spec: Spec) -> tuple[jax.Array, jax.Array]:
-    return _chain(jnp.moveaxis(a, -1, 0), jnp.moveaxis(b, -1, 0), c, spec, [tuple(range(a.shape[-1]))])
+def _step(a: jax.Array, b: jax.Array, c: jax.Array, spec: Spec) -> jax.Array:
+    missing = [(0, 0)] * (a.ndim - 1) + [(0, spec.length - a.shape[-1])]
+    a, b = (jnp.pad(x, missing) for x in (a, b))
+    one = dataclasses.replace(spec, k=spec.length, order=(tuple(range(spec.length)),), c_last=False)
+    return run(a[..., None, :], b[..., :, None], c[..., None, None], one)[..., 0, 0].astype(spec.d.word)
 
 
 def mma(a: Any, b: Any, c: Any, spec: Spec) -> jax.Array:
@@ -68,7 +71,11 @@ def mma(a: Any, b: Any, c: Any, spec: Spec) -> jax.Array:
     Raises: TypeError for other types (float64 with x64 off among them), ValueError for other shapes.
     """
     a, b, c = _operands("jaxmd.tensorcore.mma", a, b, c, spec)
-    return _narrow(_mma(a, b, c, spec)[0], spec)
+    return _run(a, b, c, spec).astype(spec.d.word)
+
+
+_run = jax.jit(run, static_argnums=3)
+_run_exactly = jax.jit(run_exactly, static_argnums=3)
 
 
 def was_exact(a: Any, b: Any, c: Any, spec: Spec) -> jax.Array:
@@ -85,22 +92,7 @@ def was_exact(a: Any, b: Any, c: Any, spec: Spec) -> jax.Array:
     """
     who = "jaxmd.tensorcore.was_exact"
     a, b, c = _operands(who, a, b, c, spec, chain=True)
-    return _exact_chain(a, b, c, spec)
-
-
-@functools.partial(jax.jit, static_argnums=3)
-def _exact_chain(a: jax.Array, b: jax.Array, c: jax.Array, spec: Spec) -> jax.Array:
-    def instruction(carry: tuple[jax.Array, jax.Array], operands: Any) -> tuple[tuple[jax.Array, jax.Array], None]:
-        d, here = _mma(*operands, carry[0], spec)
-        return (d, carry[1] & here), None
-
-    return lax.scan(instruction, (c, jnp.ones(c.shape, bool)), _instructions(a, b, spec))[0][1]
-
-
-def _instructions(a: jax.Array, b: jax.Array, spec: Spec) -> tuple[jax.Array, jax.Array]:
-    """a [instruction, ..., m, k] and b [instruction, ..., k, n] from [..., m, K] and [..., K, n]."""
-    a = jnp.moveaxis(a.reshape(*a.shape[:-1], -1, spec.k), -2, 0)
-    return a, jnp.moveaxis(b.reshape(*b.shape[:-2], -1, spec.k, b.shape[-1]), -3, 0)
+    return _run_exactly(a, b, c, spec)[1]
 
 
 def matmul(
@@ -135,7 +127,7 @@ def matmul(
         part = _part(a[..., first:last], b[..., first:last, :], spec, promote_every)
         total = part if total is None else _add(total, part, spec)
     assert total is not None
-    return _narrow(total, spec)
+    return total.astype(spec.d.word)
 
 
 def _parts(who: str, k: int, split_k: int | Sequence[int], spec: Spec) -> list[tuple[int, int]]:
@@ -163,34 +155,16 @@ def _part(a: jax.Array, b: jax.Array, spec: Spec, promote_every: int | None) -> 
     a = jnp.pad(a, [*lead, (0, 0), (0, missing)])
     b = jnp.pad(b, [*lead, (0, missing), (0, 0)])
     zero = jnp.zeros((*a.shape[:-1], b.shape[-1]), a.dtype)
-    a, b = _instructions(a, b, spec)
-    steps = interval // spec.k
-
-    def instruction(carry: tuple[jax.Array, jax.Array], operands: Any) -> tuple[tuple[jax.Array, jax.Array], None]:
-        total, chunk = carry
-        x, y, number = operands
-        chunk = _mma(x, y, chunk, spec)[0]
-        if promote_every is None:
-            return (total, chunk), None
-        done = number % steps == steps - 1
-        return lax.cond(done, lambda: (_add(total, chunk, spec), zero), lambda: (total, chunk)), None
-
-    numbers = jnp.arange(a.shape[0], dtype=np.int32)
-    (total, chunk), _ = lax.scan(instruction, (zero, zero), (a, b, numbers))
-    return chunk if promote_every is None else total
+    if promote_every is None:
+        return run(a, b, zero, spec)
+    # [block, ..., m, interval] and [block, ..., interval, n]: every block is a chain of its own
+    a = jnp.moveaxis(a.reshape(*a.shape[:-1], blocks, interval), -2, 0)
+    b = jnp.moveaxis(b.reshape(*b.shape[:-2], blocks, interval, b.shape[-1]), -3, 0)
+    chunks = run(a, b, jnp.zeros((blocks, *zero.shape), zero.dtype), spec)
+    return lax.scan(lambda total, chunk: (add(total, chunk, spec), None), zero, chunks)[0]
 
 
-@functools.partial(jax.jit, static_argnums=2)
-def _add(x: jax.Array, y: jax.Array, spec: Spec) -> jax.Array:
-    """x + y outside the tensor core, in the output's format."""
-    if spec.operation == "integer":
-        return x + y
-    if spec.operation == "fma":
-        f = spec.d
-        one = decode(jnp.full(y.shape, 1023 << 52, y.dtype), f)
-        return fma_step(decode(x, f), one, decode(y, f))[0]
-    r = ROUNDINGS["RNE-FP16" if spec.d.name == "f16" else "RNE-FP32"]
-    return add_nearest(decode(x, spec.d), decode(y, spec.d), r)
+_add = jax.jit(add, static_argnums=2)
 
 
 def _operands(who: str, a: Any, b: Any, c: Any, spec: Spec, chain: bool = False) -> tuple[jax.Array, ...]:
@@ -205,76 +179,3 @@ def _operands(who: str, a: Any, b: Any, c: Any, spec: Spec, chain: bool = False)
             f"[..., m, n] with {k}."
         )
     return a, b, c
-
-
-def _narrow(x: jax.Array, spec: Spec) -> jax.Array:
-    return x.astype(spec.d.word)
-
-
-@functools.partial(jax.jit, static_argnums=3)
-def _mma(a: jax.Array, b: jax.Array, c: jax.Array, spec: Spec) -> tuple[jax.Array, jax.Array]:
-    """Words of one instruction, and whether every step was exact."""
-    a = jnp.moveaxis(a, -1, 0)[..., :, None]  # [k, ..., m, 1]
-    b = jnp.moveaxis(b, -2, 0)[..., None, :]  # [k, ..., 1, n]
-    if not spec.c_last:
-        return _chain(a, b, c, spec, spec.order)
-    d, exact = _chain(a, b, jnp.zeros_like(c), spec, spec.order)
-    total = _add(d, c, spec)
-    # RN(d + c) is exact where taking either back leaves the other; that one direction errs is enough to say no
-    back = _add(total, c ^ jnp.uint32(1 << (spec.c.width - 1)), spec) == d
-    forth = _add(total, d ^ jnp.uint32(1 << (spec.d.width - 1)), spec) == c
-    return total, exact & back & forth
-
-
-def _chain(
-    a: jax.Array, b: jax.Array, c: jax.Array, spec: Spec, order: Sequence[tuple[int, ...]]
-) -> tuple[jax.Array, jax.Array]:
-    """Steps on words a and b [k, ...] that broadcast to c's shape."""
-    if spec.operation == "integer":
-        return _integers(a, b, c, spec)
-    x, y = _decoded(a, spec.a), _decoded(b, spec.b)
-    exact = jnp.ones(c.shape, bool)
-    if spec.operation == "fma":
-        return lax.scan(lambda carry, factors: (_multiply_add(*carry, *factors, spec), None), (c, exact), (x, y))[0]
-    assert spec.fraction_bits is not None and spec.zero_exponent is not None
-    formats, r = (spec.a, spec.b, spec.c), ROUNDINGS[spec.rounding]
-    for step in order:
-        z = lower_zeros(decode(c, spec.c))
-        c, here = fused_step(_take(x, step), _take(y, step), z, formats, spec.fraction_bits, spec.zero_exponent, r)
-        exact = exact & here
-    return c, exact
-
-
-def _multiply_add(c: jax.Array, exact: jax.Array, x: Decoded, y: Decoded, spec: Spec) -> tuple[jax.Array, jax.Array]:
-    c, here = fma_step(x, y, decode(c, spec.c))
-    return c, exact & here
-
-
-def _take(x: Decoded, step: tuple[int, ...]) -> Decoded:
-    """The factors of one step."""
-    if step == tuple(range(step[0], step[0] + len(step))):
-        return x.map(lambda v: v[step[0] : step[0] + len(step)])
-    return x.map(lambda v: v[np.array(step)])
-
-
-def _decoded(x: jax.Array, f: Format) -> Decoded:
-    """Decoded once for all outputs, not again in each."""
-    return Decoded(*lax.optimization_barrier(tuple(lower_zeros(decode(x, f)))))
-
-
-def _integers(a: jax.Array, b: jax.Array, c: jax.Array, spec: Spec) -> tuple[jax.Array, jax.Array]:
-    """Exact sums of products of bytes, modulo 2^32 or clamped."""
-    a, b = (_signed(x, f) for x, f in ((a, spec.a), (b, spec.b)))
-    products = jnp.sum(a * b, axis=0, dtype=np.int32)
-    start = lax.bitcast_convert_type(c, np.int32)
-    total = start + products
-    over = (start ^ total) & (products ^ total) < 0  # both terms of the sign that the sum has not
-    exact = ~over
-    if spec.rounding == "clamp":
-        total = jnp.where(over, jnp.where(start < 0, jnp.int32(-(2**31)), jnp.int32(2**31 - 1)), total)
-    return lax.bitcast_convert_type(total, np.uint32), exact
-
-
-def _signed(x: jax.Array, f: Format) -> jax.Array:
-    y = x.astype(np.int32)
-    return jnp.where(y >= 128, y - 256, y) if f.signed else y
