@@ -6,17 +6,17 @@
 //          out: limbs [batch, m, n]. M_i and P come in slices, M_i = sum_j m_ij 2^(beta j).
 // Idea:    M_i in balanced bytes is a table [residues, bytes]; residues x table is an int8 product, whose columns are
 //          the digits of the sum, base 256. A two-digit modulus first becomes one residue mod p, of 16 bits, and takes
-//          two rows: its high byte meets the same bytes of M_i one place up. q follows from the leading digits, so
-//          neither M_i / P nor a float64 sum over the moduli is needed.
-// Tiling:  a warp makes 16 kHalves entries at a time, as kHalves fragments of 16; a lane loads 2 kHalves neighbouring
-//          entries of 4 one-digit or 2 two-digit moduli, which are what its registers of the fragment hold. The sums of
-//          two bytes make one int32 digit of base 2^16, pass through shared memory to the lane that owns the entry, and
-//          become words. kLimbs > 0: words in registers, rounded by two_sum sweeps in doubles (limbs.h). kLimbs = 0:
-//          any number of limbs; the tile's fragments stay in shared memory while groups of kTiles x 8 bytes are made,
-//          words too, and are rounded as integers (digits.h).
-// Exact:   |sums of bytes| < 2^14 (n1 + 2 n2), digits 257 times that, below 2^31 for all moduli there are. q is safe:
-//          digits left out move the quotient by less than 2^-24, and it keeps 2^-18 from every tie (_residues.plan).
-// Cost:    n1 + 6 n2 bytes read and 8 L written an entry.
+//          two rows. q follows from the leading words, so neither M_i / P nor a float64 sum over the moduli is needed.
+// Tiling:  a warp makes 32 entries at a time, as two fragments of 16; lane 4 g + t loads entries 4 g .. 4 g + 3 of 4
+//          one-digit or 2 two-digit moduli, which are what its registers of the fragments hold, and asks for those of
+//          the next tile while it works on this one. The table's columns are dealt so that a lane ends with 4 kWords
+//          neighbouring bytes, part t of the integer: it carries them into kWords words and one more, and lane 4 g + i
+//          fetches the four parts of entry 4 g + i from shared memory and rounds it (residue_decode_round.cuh). With
+//          more than kGroup words a part is made in groups, from fragments kept in shared memory.
+// Exact:   |sums of bytes| < 2^14 (n1 + 2 n2), 257 times that below 2^31 for all moduli there are. q is safe: what it
+//          leaves out moves the quotient by less than 2^-24, and it keeps 2^-18 from every tie (_residues.plan).
+// Cost:    n1 + 6 n2 bytes read and 8 L written an entry; instructions an entry: 5 + 2 + 3 + (1 + L) a word of 32 bits,
+//          1 a one-digit modulus, 13 a two-digit one, 20 a limb.
 // Source:  _residues.py; the int8 product is this project's.
 #pragma once
 
@@ -25,9 +25,9 @@
 #include <cstdint>
 
 #include "arithmetic.h"
-#include "digits.h"
 #include "mma.cuh"
 #include "residue.cuh"
+#include "residue_decode_round.cuh"
 #include "residue_decode_tables.cuh"
 
 namespace jaxmd {
@@ -43,19 +43,16 @@ __device__ inline void transpose_bytes(const uint32_t (&from)[4], uint32_t (&to)
   to[3] = __byte_perm(z, w, 0x7632);
 }
 
-// kBytes bytes, of entries that may end or start anywhere if not aligned.
-template <int kBytes, int kSize>
-__device__ __forceinline__ void load_entries(uint32_t (&to)[kBytes / 4], const void* channel, int64_t entry,
-                                             int64_t entries, bool aligned) {
+// Four entries of a channel, of kSize bytes each; any that lie outside are 0. They may start anywhere if not aligned.
+template <int kSize>
+__device__ __forceinline__ void load_entries(uint32_t (&to)[kSize], const void* channel, int64_t entry,
+                                             const DecodeTask& task) {
   const char* from = static_cast<const char*>(channel) + entry * kSize;
-  if (aligned) {
-    if (entry >= entries) {
 #pragma unroll
-      for (int i = 0; i < kBytes / 4; ++i) to[i] = 0;
-    } else if constexpr (kBytes == 16) {
-      const uint4 v = *reinterpret_cast<const uint4*>(from);
-      to[0] = v.x, to[1] = v.y, to[2] = v.z, to[3] = v.w;
-    } else if constexpr (kBytes == 8) {
+  for (int i = 0; i < kSize; ++i) to[i] = 0;
+  if (task.aligned) {
+    if (entry >= task.entries) return;
+    if constexpr (kSize == 2) {
       const uint2 v = *reinterpret_cast<const uint2*>(from);
       to[0] = v.x, to[1] = v.y;
     } else {
@@ -64,63 +61,59 @@ __device__ __forceinline__ void load_entries(uint32_t (&to)[kBytes / 4], const v
     return;
   }
 #pragma unroll
-  for (int i = 0; i < kBytes / 4; ++i) {
-    uint32_t v = 0;
-#pragma unroll
-    for (int j = 0; j < 4 / kSize; ++j) {
-      if (entry + i * (4 / kSize) + j >= entries) continue;
-      const uint32_t x = kSize == 1 ? static_cast<uint32_t>(reinterpret_cast<const uint8_t*>(from)[i * 4 + j])
-                                    : static_cast<uint32_t>(reinterpret_cast<const uint16_t*>(from)[i * 2 + j]);
-      v |= x << (8 * kSize * j);
-    }
-    to[i] = v;
+  for (int j = 0; j < 4; ++j) {
+    if (entry + j >= task.entries) continue;
+    const uint32_t x = kSize == 1 ? static_cast<uint32_t>(reinterpret_cast<const uint8_t*>(from)[j])
+                                  : static_cast<uint32_t>(reinterpret_cast<const uint16_t*>(from)[j]);
+    to[j * kSize / 4] |= x << (8 * kSize * j % 32);
   }
 }
 
-// Registers of step `step` of kHalves fragments: rows are entries (row g + 8 h of fragment f: entry 2 f + h of the
-// lane's own, first, first + 1 ...), columns residues.
-template <int kHalves, class Layout>
-__device__ __forceinline__ void load_residues(uint32_t (&a)[kHalves][2], const DecodeTask& task, const Layout& layout,
-                                              const unsigned char* shared, int step, int t, int64_t first) {
-  if (step < layout.one_steps) {
-    uint32_t bytes[4][kHalves / 2];
+// Four one-digit channels of a step; what stands in place of channels that do not exist meets zeros of the table.
+__device__ __forceinline__ void load_ones(uint32_t (&to)[4], const DecodeTask& task, int step, int t, int64_t entry) {
 #pragma unroll
-    for (int i = 0; i < 4; ++i) {
-      const int channel = 16 * step + 4 * t + i;
-      const bool inside = channel < task.ones;
-      load_entries<2 * kHalves, 1>(bytes[i], task.small + (inside ? channel : 0) * task.entries, first, task.entries,
-                                   task.aligned);
-#pragma unroll
-      for (int j = 0; j < kHalves / 2; ++j) bytes[i][j] = inside ? bytes[i][j] : 0;
-    }
-#pragma unroll
-    for (int j = 0; j < kHalves / 2; ++j) {
-      const uint32_t from[4] = {bytes[0][j], bytes[1][j], bytes[2][j], bytes[3][j]};
-      uint32_t to[4];
-      transpose_bytes(from, to);
-      a[2 * j][0] = to[0], a[2 * j][1] = to[1], a[2 * j + 1][0] = to[2], a[2 * j + 1][1] = to[3];
-    }
-    return;
+  for (int i = 0; i < 4; ++i) {
+    const int channel = 16 * step + 4 * t + i;
+    uint32_t x[1] = {0};
+    if (channel < task.ones) load_entries<1>(x, task.small + channel * task.entries, entry, task);
+    to[i] = x[0];
   }
+}
+
+// The three channels of two moduli of a step.
+__device__ __forceinline__ void load_pairs(uint32_t (&to)[2][3][2], const DecodeTask& task, int step, int t,
+                                           int64_t entry) {
 #pragma unroll
   for (int i = 0; i < 2; ++i) {
-    const int pair = 8 * (step - layout.one_steps) + 2 * t + i;
-    const int4* constants = reinterpret_cast<const int4*>(shared + layout.triples) + 2 * pair;
-    const int4 m = constants[0], v = constants[1];
-    const int32_t c[3] = {v.x, v.y, v.z};
-    uint32_t digits[3][kHalves];
+    const int pair = 8 * step + 2 * t + i;
 #pragma unroll
     for (int d = 0; d < 3; ++d) {
       const int64_t channel = pair < task.pairs ? 3 * pair + d : 0;
-      load_entries<4 * kHalves, 2>(digits[d], task.wide + channel * task.entries, first, task.entries, task.aligned);
+      load_entries<2>(to[i][d], task.wide + channel * task.entries, entry, task);
     }
+  }
+}
+
+// Registers of one step of both fragments: rows are entries (row g + 8 h of fragment f: entry 2 f + h of the lane's
+// four), columns residues.
+__device__ __forceinline__ void pack_ones(uint32_t (&a)[2][2], const uint32_t (&from)[4]) {
+  uint32_t to[4];
+  transpose_bytes(from, to);
+  a[0][0] = to[0], a[0][1] = to[1], a[1][0] = to[2], a[1][1] = to[3];
+}
+__device__ __forceinline__ void pack_pairs(uint32_t (&a)[2][2], const uint32_t (&from)[2][3][2],
+                                           const int4* constants) {
 #pragma unroll
-    for (int f = 0; f < kHalves; ++f) {
+  for (int i = 0; i < 2; ++i) {
+    const int4 m = constants[2 * i], v = constants[2 * i + 1];
+    const int32_t c[3] = {v.x, v.y, v.z};
+#pragma unroll
+    for (int f = 0; f < 2; ++f) {
 #pragma unroll
       for (int h = 0; h < 2; ++h) {
         const auto field = [&](int d) {
-          return h == 0 ? static_cast<int32_t>(static_cast<int16_t>(digits[d][f]))
-                        : static_cast<int32_t>(digits[d][f]) >> 16;
+          return h == 0 ? static_cast<int32_t>(static_cast<int16_t>(from[i][d][f]))
+                        : static_cast<int32_t>(from[i][d][f]) >> 16;
         };
         // r + 128: its second byte is the high digit, its first is the low one + 128
         const uint32_t r = combine_digits(m.x, m.y, c, field(0), field(1), field(2)) + 128;
@@ -130,19 +123,36 @@ __device__ __forceinline__ void load_residues(uint32_t (&a)[kHalves][2], const D
   }
 }
 
-// Digits of base 2^16 to shared memory: column 2 t + i of tile nt is byte 8 nt + 2 t + i.
-template <int kHalves, int kTiles, class Layout>
-__device__ __forceinline__ void store_digits(const int (&sums)[kHalves][kTiles][4], int32_t* digits, int g, int t,
-                                             int tiles) {
+template <int kGroup>
+__device__ __forceinline__ void multiply(int (&sums)[2][2 * kGroup][4], const uint32_t (&a)[2][2],
+                                         const uint2* table) {
 #pragma unroll
-  for (int f = 0; f < kHalves; ++f) {
+  for (int w = 0; w < kGroup; ++w) {
+    const uint2 b = table[32 * w];
+#pragma unroll
+    for (int f = 0; f < 2; ++f) {
+      MmaS8M16N8K16::run(sums[f][2 * w], a[f], b.x);
+      MmaS8M16N8K16::run(sums[f][2 * w + 1], a[f], b.y);
+    }
+  }
+}
+
+// The lane's bytes of its four entries, carried into words.
+template <int kGroup>
+__device__ __forceinline__ void store_words(const int (&sums)[2][2 * kGroup][4], int32_t (&carry)[4], uint32_t* to) {
+#pragma unroll
+  for (int f = 0; f < 2; ++f) {
 #pragma unroll
     for (int h = 0; h < 2; ++h) {
 #pragma unroll
-      for (int nt = 0; nt < kTiles; ++nt) {
-        if (nt >= tiles) break;
-        digits[(4 * nt + t) * Layout::kStride + (2 * f + h) * 8 + g] =
-            sums[f][nt][2 * h] + 256 * sums[f][nt][2 * h + 1];
+      for (int w = 0; w < kGroup; ++w) {
+        const int(&x)[4] = sums[f][2 * w];
+        const int(&y)[4] = sums[f][2 * w + 1];
+        const int32_t low = x[2 * h] + 256 * x[2 * h + 1] + carry[2 * f + h];
+        const int32_t high = y[2 * h] + 256 * y[2 * h + 1];
+        const int64_t v = int64_t{high} * 65536 + low;
+        to[w * kDecodeStride + 2 * f + h] = static_cast<uint32_t>(v);
+        carry[2 * f + h] = static_cast<int32_t>(v >> 32);
       }
     }
   }
@@ -170,224 +180,88 @@ struct EntryExponents {
   }
 };
 
-JAXMD_INLINE bool is_moderate(int exponent) { return exponent >= -1000 && exponent <= 1000; }
-
-// The rounded limbs, scaled as jaxmd_scale does.
-template <int kLimbs>
-__device__ __forceinline__ void store_scaled(const DecodeTask& task, const double* limbs, int exponent, int64_t at) {
-  const bool moderate = is_moderate(exponent);
-  const double factor = power_of_two(moderate ? exponent : 0), inverse = power_of_two(moderate ? -exponent : 0);
-  double scaled[kLimbs];
-  bool exact = moderate;
-  each<kLimbs>(kLimbs, [&](int i) {
-    scaled[i] = mul_rn(limbs[i], factor);
-    exact = exact && mul_rn(scaled[i], inverse) == limbs[i];
-  });
-  exact = exact && abs(scaled[0]) < 0x1p1000;
-  if (!exact) {
-    double x[kLimbs], r[kLimbs];
-    each<kLimbs>(kLimbs, [&](int i) { x[i] = limbs[i]; });
-    scale_careful(x, kLimbs, exponent, r);
-    each<kLimbs>(kLimbs, [&](int i) { scaled[i] = r[i]; });
-  }
-  each<kLimbs>(kLimbs, [&](int i) { task.out.limb[i][at] = scaled[i]; });
-}
-
-// q for the entry at `digits`, from the digits first <= d < last.
-template <class Layout>
-__device__ __forceinline__ int32_t quotient(const int32_t* digits, int first, int last, double inverse) {
-  double sum = 0;
-#pragma unroll 1
-  for (int d = last - 1; d >= first; --d) sum = fma_rn(sum, 65536.0, static_cast<double>(digits[d * Layout::kStride]));
-  return static_cast<int32_t>(rint(mul_rn(sum, inverse)));
-}
-
-// Signed parts of 48 bits as doubles; word(i) is word i of a number in two's complement, its sign beyond the last.
-template <int kTerms, int kWords>
-__device__ __forceinline__ void signed_terms(const uint32_t (&word)[kWords], double (&term)[kTerms], int low) {
-  int64_t carry = 0;
-  each<kTerms>(kTerms, [&](int i) {
-    const int first = 3 * i / 2;
-    const uint32_t sign = static_cast<int32_t>(word[kWords - 1]) < 0 ? 0xffffffffu : 0;
-    const uint64_t x = first < kWords ? word[first < kWords ? first : 0] : sign;
-    const uint64_t y = first + 1 < kWords ? word[first + 1 < kWords ? first + 1 : 0] : sign;
-    const uint64_t both = x | y << 32;
-    const int64_t part = static_cast<int64_t>(i % 2 == 0 ? both : both >> 16) & 0xffffffffffffll;
-    const int64_t v = part + carry;
-    const int64_t balanced = static_cast<int64_t>(static_cast<uint64_t>(v) << 16) >> 16;
-    carry = (v - balanced) >> 48;
-    const double shifted = from_bits(static_cast<uint64_t>(balanced) + 0x4338000000000000ull);  // + 1.5 * 2^52
-    term[kTerms - 1 - i] = mul_rn(sub_rn(shifted, 0x1.8p52), power_of_two(48 * i + low));
-  });
-}
-
-// The next word of the digits less q P.
-__device__ __forceinline__ uint32_t less_product(const int32_t* low, const int32_t* high, int32_t q, uint32_t product,
-                                                 int64_t& carry) {
-  const int64_t v = int64_t{*low} + int64_t{*high} * 65536 - int64_t{q} * product + carry;
-  carry = v >> 32;
-  return static_cast<uint32_t>(v);
-}
-
-template <int kHalves, int kTiles, int kLimbs>
-__device__ __forceinline__ void round_entry(const DecodeTask& task, const DecodeLayout<kHalves, kTiles, kLimbs>& layout,
-                                            const unsigned char* shared, const int32_t* digits, int exponent,
-                                            int64_t at) {
-  using Layout = DecodeLayout<kHalves, kTiles, kLimbs>;
-  constexpr int kWords = 2 * kTiles, kTerms = (kWords * 32 + 47) / 48;
-  const uint32_t* product = reinterpret_cast<const uint32_t*>(shared + layout.product);
-  double inverse;
-  memcpy(&inverse, product + layout.words, 8);
-  const int32_t q = quotient<Layout>(digits, Layout::leading(task), 2 * layout.words, inverse);
-  uint32_t word[kWords], last = 0;
-  int64_t carry = 0;
-  each<kWords>(kWords, [&](int w) {
-    if (w < layout.words) {
-      last = less_product(digits, digits + Layout::kStride, q, product[w], carry);
-      digits += 2 * Layout::kStride;
-    } else {
-      last = static_cast<int32_t>(last) < 0 ? 0xffffffffu : 0;  // the sign
-    }
-    word[w] = last;
-  });
-  double term[kTerms], limbs[kTerms > kLimbs ? kTerms : kLimbs];
-  signed_terms<kTerms, kWords>(word, term, task.low - task.bits);
-  each<kTerms>(kTerms, [&](int i) { limbs[i] = term[i]; });
-  if (!distill<kTerms>(limbs, kTerms, kLimbs)) exact_sum(term, kTerms, kLimbs, 0, limbs);
-  if (limbs[0] == 0) limbs[0] = 0;
-  store_scaled<kLimbs>(task, limbs, exponent, at);
-}
-
-// Words in shared memory, any number of limbs.
-template <class Layout>
-__device__ __forceinline__ void round_words(const DecodeTask& task, const Layout& layout, const uint32_t* words,
-                                            int exponent, int64_t at) {
-  const int count = layout.words, limbs = task.out.count;
-  const auto word = [words](int i) { return words[i * Layout::kStride]; };
-  const bool negative = static_cast<int32_t>(word(count - 1)) < 0;
-  int low = task.low - task.bits;  // the integer times 2^low is rounded, then scaled
-  if (task.bits > 990) {           // up to 2^2048: within range from the last bit of all on
-    exponent += low + 1074;
-    low = -1074;
-  }
-  const bool moderate = is_moderate(exponent);
-  const double factor = power_of_two(moderate ? exponent : 0), inverse = power_of_two(moderate ? -exponent : 0);
-  bool exact = moderate;
-  round_to_limbs(word, count, low, negative, negative, limbs, [&](int i, double x) {
-    const double r = mul_rn(x, factor);
-    exact = exact && mul_rn(r, inverse) == x && (i > 0 || abs(r) < 0x1p1000);
-    task.out.limb[i][at] = moderate ? r : x;
-  });
-  if (exact) return;
-  double x[kMaxProductLimbs], r[kMaxProductLimbs];
-  round_to_limbs(word, count, low, negative, negative, limbs, [&](int i, double limb) { x[i] = limb; });
-  const int head = limbs < kMaxLimbs ? limbs : kMaxLimbs;  // limbs beyond are a number of their own
-  scale_careful(x, head, exponent, r);
-  if (limbs > head) scale_careful(x + head, limbs - head, exponent, r + head);
-  JAXMD_ROLLED
-  for (int i = 0; i < limbs; ++i) task.out.limb[i][at] = r[i];
-}
-
-template <int kHalves, int kTiles, int kLimbs>
-__global__ void __launch_bounds__(256, kLimbs == 0 ? 1 : 2)
+// kWords, kGroup: DecodeLayout.
+template <int kWords, int kGroup>
+__global__ void __launch_bounds__(256, kWords <= 2 ? 3 : kWords <= 4 ? 2 : 1)
     residue_decode_kernel(const __grid_constant__ DecodeTask task) {
-  using Layout = DecodeLayout<kHalves, kTiles, kLimbs>;
+  using Layout = DecodeLayout<kWords, kGroup>;
+  constexpr int kAhead = 2;  // steps whose residues are asked for a tile ahead
   extern __shared__ __align__(16) unsigned char decode_shared[];
   const Layout layout(task);
+  const int warps = blockDim.x / 32, warp = threadIdx.x / 32, lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
+  const int64_t step_entries = int64_t{gridDim.x} * warps * kDecodeTile;
+  int64_t base = (int64_t{blockIdx.x} * warps + warp) * kDecodeTile;
+  uint32_t ahead[kAhead][4];
+  const auto look_ahead = [&](int64_t entry) {
+#pragma unroll
+    for (int s = 0; s < kAhead; ++s) load_ones(ahead[s], task, s, t, entry);
+  };
+  look_ahead(base + 4 * g);
   fill_decode_tables(task, layout, decode_shared);
   __syncthreads();
-  const int warps = blockDim.x / 32, warp = threadIdx.x / 32, lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
   unsigned char* own = decode_shared + layout.warps + warp * layout.size;
-  int32_t* digits = reinterpret_cast<int32_t*>(own);
-  uint32_t* fragments = reinterpret_cast<uint32_t*>(own + layout.fragments) + lane;
-  uint32_t* words = reinterpret_cast<uint32_t*>(own + layout.integers);
+  uint32_t* exchange = reinterpret_cast<uint32_t*>(own);
+  uint2* fragments = reinterpret_cast<uint2*>(own + layout.fragments) + lane;
+  const uint2* table = reinterpret_cast<const uint2*>(decode_shared) + lane;
+  const int4* triples = reinterpret_cast<const int4*>(decode_shared + layout.triples) + 4 * t;
   const uint32_t* product = reinterpret_cast<const uint32_t*>(decode_shared + layout.product);
-  const int64_t step_entries = int64_t{gridDim.x} * warps * Layout::kEntries;
-  int64_t base = (int64_t{blockIdx.x} * warps + warp) * Layout::kEntries;
   EntryExponents exponents{base / task.n, base % task.n};
   const int64_t step_rows = step_entries / task.n, step_columns = step_entries % task.n;
   for (; base < task.entries; base += step_entries, exponents.advance(task, step_rows, step_columns)) {
-    const int64_t first = base + 2 * kHalves * g;
-#pragma unroll 1
-    for (int group = 0; group < (kLimbs > 0 ? 1 : layout.tiles); group += kTiles) {
-      int sums[kHalves][kTiles][4] = {};
-#pragma unroll 1
-      for (int step = 0; step < layout.steps; ++step) {
-        uint32_t a[kHalves][2];
-        if (group == 0) load_residues<kHalves>(a, task, layout, decode_shared, step, t, first);
-        if (kLimbs == 0) {
+    const int64_t first = base + 4 * g, at = base + lane;
+    const int exponent = at < task.entries ? exponents.of(task, lane) : 0;
+    int32_t carry[4];
 #pragma unroll
-          for (int i = 0; i < 2 * kHalves; ++i) {
-            uint32_t& kept = fragments[(step * 2 * kHalves + i) * 32];
-            if (group == 0) {
-              kept = a[i / 2][i % 2];
-            } else {
-              a[i / 2][i % 2] = kept;
-            }
-          }
-        }
-        const uint32_t* table =
-            reinterpret_cast<const uint32_t*>(decode_shared) + (step * layout.tiles + group) * 32 + lane;
-#pragma unroll
-        for (int nt = 0; nt < kTiles; ++nt) {
-          if (group + nt >= layout.tiles) break;
-          const uint32_t b = table[nt * 32];
-#pragma unroll
-          for (int f = 0; f < kHalves; ++f) MmaS8M16N8K16::run(sums[f][nt], a[f], b);
-        }
+    for (int i = 0; i < 4; ++i) carry[i] = t > 0 ? -kDecodeCarry : 0;
+    int sums[2][2 * kGroup][4] = {};
+    const auto step_of = [&](int step, const uint32_t(&a)[2][2]) {
+      if (Layout::kGroups > 1) {
+        fragments[(2 * step) * 32] = make_uint2(a[0][0], a[0][1]);
+        fragments[(2 * step + 1) * 32] = make_uint2(a[1][0], a[1][1]);
       }
-      __syncwarp();  // the last group's digits are read
-      store_digits<kHalves, kTiles, Layout>(sums, digits, g, t, layout.tiles - group);
-      __syncwarp();
-      if constexpr (kLimbs == 0) {
+      multiply<kGroup>(sums, a, table + step * kWords * 32);
+    };
 #pragma unroll
-        for (int place = lane; place < Layout::kEntries; place += 32) {
-          // Digits of a group to words without q; the carry into the next group waits in its first word.
-          int64_t carry = group == 0 ? 0 : static_cast<int32_t>(words[2 * group * Layout::kStride + place]);
-          const int last = min(2 * kTiles, layout.words - 2 * group);
-#pragma unroll 1
-          for (int w = 0; w < last; ++w) {
-            const int64_t low = digits[2 * w * Layout::kStride + place],
-                          high = digits[(2 * w + 1) * Layout::kStride + place];
-            const int64_t v = low + high * 65536 + carry;
-            words[(2 * group + w) * Layout::kStride + place] = static_cast<uint32_t>(v);
-            carry = v >> 32;
-          }
-          if (2 * group + last < layout.words) {
-            words[(2 * group + last) * Layout::kStride + place] = static_cast<uint32_t>(carry);
-          }
-        }
-      }
+    for (int s = 0; s < kAhead; ++s) {
+      if (s >= layout.one_steps) break;
+      uint32_t a[2][2];
+      pack_ones(a, ahead[s]);
+      step_of(s, a);
+    }
+    look_ahead(first + step_entries);
+#pragma unroll 2
+    for (int s = kAhead; s < layout.one_steps; ++s) {
+      uint32_t raw[4], a[2][2];
+      load_ones(raw, task, s, t, first);
+      pack_ones(a, raw);
+      step_of(s, a);
     }
 #pragma unroll 1
-    for (int place = lane; place < Layout::kEntries; place += 32) {
-      const int offset = Layout::entry(place);
-      if (base + offset >= task.entries) continue;
-      const int exponent = exponents.of(task, offset);
-      if constexpr (kLimbs > 0) {
-        round_entry<kHalves, kTiles, kLimbs>(task, layout, decode_shared, digits + place, exponent, base + offset);
-      } else {
-        double inverse;
-        memcpy(&inverse, product + layout.words, 8);
-        const int lead = Layout::leading(task) / 2;
-        double sum = static_cast<int32_t>(words[(layout.words - 1) * Layout::kStride + place]);
+    for (int s = 0; s < layout.steps - layout.one_steps; ++s) {
+      uint32_t raw[2][3][2], a[2][2];
+      load_pairs(raw, task, s, t, first);
+      pack_pairs(a, raw, triples + 16 * s);
+      step_of(layout.one_steps + s, a);
+    }
+    uint32_t* part = exchange + t * Layout::kPart * kDecodeStride + 4 * g;
+    store_words<kGroup>(sums, carry, part);
 #pragma unroll 1
-        for (int w = layout.words - 2; w >= lead; --w) {
-          sum = fma_rn(sum, 0x1p32, static_cast<double>(words[w * Layout::kStride + place]));
-        }
-        // P's inverse counts from digit leading(task), which may be the upper half of a word
-        const int32_t q =
-            static_cast<int32_t>(rint(mul_rn(Layout::leading(task) % 2 == 0 ? sum : mul_rn(sum, 0x1p-16), inverse)));
-        int64_t carry = 0;
+    for (int group = 1; group < Layout::kGroups; ++group) {
+      int next[2][2 * kGroup][4] = {};
 #pragma unroll 1
-        for (int w = 0; w < layout.words; ++w) {
-          uint32_t& word = words[w * Layout::kStride + place];
-          const int64_t v = int64_t{word} - int64_t{q} * product[w] + carry;
-          word = static_cast<uint32_t>(v);
-          carry = v >> 32;
-        }
-        round_words(task, layout, words + place, exponent, base + offset);
+      for (int s = 0; s < layout.steps; ++s) {
+        const uint2 x = fragments[(2 * s) * 32], y = fragments[(2 * s + 1) * 32];
+        const uint32_t a[2][2] = {{x.x, x.y}, {y.x, y.y}};
+        multiply<kGroup>(next, a, table + (s * kWords + group * kGroup) * 32);
       }
+      store_words<kGroup>(next, carry, part + group * kGroup * kDecodeStride);
+    }
+#pragma unroll
+    for (int i = 0; i < 4; ++i) part[kWords * kDecodeStride + i] = carry[i] + (t < 3 ? kDecodeCarry : 0);
+    __syncwarp();
+    if (at < task.entries) {
+      const EntryParts<Layout, kWords> parts{exchange + lane};
+      round_entry(task, parts, product, layout.raised, exponent, at);
     }
     __syncwarp();
   }

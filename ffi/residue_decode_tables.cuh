@@ -1,9 +1,13 @@
 // What a block of the residue decoder keeps in shared memory (residue_decode.cuh): the bytes of M_i as fragments, P and
 // its inverse, the combinations of two-digit moduli; and the layout of each warp's own part.
+//
+// Bytes: M_i and P are moved up by whole bytes to the end of 4 kWords words, so that the first words of P say q. A
+//        two-digit modulus has two rows, M_i for its low byte and 256 M_i mod P for its high one.
 #pragma once
 
 #include <cuda_runtime.h>
 
+#include <cmath>
 #include <cstdint>
 
 #include "arithmetic.h"
@@ -14,92 +18,115 @@ namespace jaxmd {
 namespace JAXMD_ISA {
 
 struct DecodeTask {
-  const int8_t* small;     // [ones, entries]
-  const int16_t* wide;     // [3 pairs, entries]
-  const int32_t* row;      // [batch, m]
-  const int32_t* column;   // [batch, n]
-  const int32_t* moduli;   // [ones + pairs]
-  const double* slices;    // [count, ones + pairs]
-  const double* product;   // [count]
-  const int32_t* combine;  // [pairs, 3]
+  const int8_t* small;      // [ones, entries]
+  const int16_t* wide;      // [3 pairs, entries]
+  const int32_t* row;       // [batch, m]
+  const int32_t* column;    // [batch, n]
+  const int32_t* moduli;    // [ones + pairs]
+  const double* quotients;  // [ones + pairs], M_i / P
+  const double* slices;     // [count, ones + pairs]
+  const double* product;    // [count]
+  const int32_t* combine;   // [pairs, 3]
   LimbPointers<double> out;
   int64_t entries, m, n;
   int ones, pairs, count, beta, low, bits;
+  int bytes;     // of M_i in balanced bytes: decode_bytes
   bool aligned;  // every channel starts on the lanes' loads
 };
 
-// Shared memory of a block: the table in fragments, P, the combination of triples; then each warp's own.
-template <int kHalves, int kTiles, int kLimbs>
-struct DecodeLayout {
-  static constexpr int kEntries = 16 * kHalves;             // of a warp
-  static constexpr int kStride = kEntries + 8;              // int32s from one digit to the next: 8 mod 32
-  static constexpr int kDigits = 4 * kTiles * kStride * 4;  // bytes of a group's digits
-  static_assert(kStride % 32 == 8 && kLimbs >= 0);
+// Bytes that hold every |M_i| <= P/2 in balanced digits: P has at most `bits` bits, so 8 bytes >= bits + 1. Of coprime
+// moduli one is even at most: P <= 256 255 253 251 ... 2^(16 pairs).
+inline int decode_bytes(int ones, int pairs, int beta, int count) {
+  double most = 16.0 * pairs + 1e-6;
+  for (int i = 0; i < ones; ++i) most += i == 0 || i > 64 ? 8.0 : std::log2(257.0 - 2 * i);
+  const int bits = static_cast<int>(most) + 1, listed = beta * count - 1;
+  return ((bits < listed ? bits : listed) + 8) / 8;
+}
 
-  int one_steps, steps;               // k16 steps: of 16 one-digit moduli, then of 8 two-digit ones
-  int tiles, words;                   // of 8 bytes; of 32 bits, two a tile
-  int product, triples, warps, size;  // offsets; bytes of a warp
-  int fragments, integers;            // offsets in a warp's part
+constexpr int kDecodeTile = 32;            // entries of a warp at a time
+constexpr int kDecodeStride = 33;          // int32s from one exchanged word to the next
+constexpr int32_t kDecodeCarry = 1 << 16;  // makes the carries out of a part positive
+
+// Shared memory of a block: the table in fragments, P, the combination of triples; then each warp's own.
+//   kWords: words of an integer in each of four parts; a lane's columns of the product are the bytes of part t
+//   kGroup: words of a part that are made at once
+template <int kWords, int kGroup>
+struct DecodeLayout {
+  static constexpr int kAll = 4 * kWords;  // words of an integer
+  static constexpr int kGroups = kWords / kGroup;
+  // From one part to the next, odd: no bank conflicts. A part's last word is its carry.
+  static constexpr int kPart = (kWords + 1) | 1;
+  static constexpr int kExchange = (3 * kPart + kWords + 1) * kDecodeStride * 4;  // bytes
+  static_assert(kWords % kGroup == 0);
+
+  static constexpr int kMinus = kAll + 4;  // words from P to -P
+
+  int one_steps, steps;         // k16 steps: of 16 one-digit moduli, then of 8 two-digit ones
+  int raised;                   // bytes that M_i and P are moved up by
+  int product, triples, warps;  // offsets
+  int fragments, size;          // in a warp's part
 
   __host__ __device__ explicit DecodeLayout(const DecodeTask& task) {
     one_steps = (task.ones + 15) / 16;
     steps = one_steps + (task.pairs + 7) / 8;
-    tiles = (task.beta * task.count + (task.pairs > 0 ? 8 : 0) + 63) / 64;
-    words = 2 * tiles;
-    product = steps * tiles * 128;
-    triples = product + (words * 4 + 8 + 15) / 16 * 16;
+    raised = 4 * kAll - task.bytes;
+    product = steps * kWords * 256;
+    triples = product + ((kMinus + kAll) * 4 + 8 + 15) / 16 * 16;
     warps = triples + (steps - one_steps) * 8 * 32;
-    fragments = kDigits;
-    integers = fragments + (kLimbs > 0 ? 0 : steps * kHalves * 256);
-    size = integers + (kLimbs > 0 ? 0 : words * kStride * 4);
-  }
-
-  // Entry e of a warp and the place of its digits: lanes of a fragment write, and lanes that own entries read, without
-  // bank conflicts.
-  static __host__ __device__ int place(int e) { return e % (2 * kHalves) * 8 + e / (2 * kHalves); }
-  static __host__ __device__ int entry(int place) { return place % 8 * (2 * kHalves) + place / 8; }
-  // First digit, base 2^16, that counts for q.
-  static __host__ __device__ int leading(const DecodeTask& task) {
-    const int d = (task.beta * task.count - task.count - 40) / 16;
-    return d > 0 ? d : 0;
+    fragments = (kExchange + 15) / 16 * 16;
+    size = fragments + (kGroups > 1 ? steps * 512 : 0);
   }
 };
 
-// Bytes of sum_j slice_j 2^(beta j), the least significant first: emit(i, byte), i < bytes; balanced ones, or those of
-// two's complement.
-template <bool kBalanced, class Emit>
-__device__ void bytes_of_slices(const double* slice, int64_t stride, int count, int beta, int bytes, Emit emit) {
+// Bytes of sum_j slice(j) 2^(beta j), the least significant first: emit(i, byte), i < bytes; balanced ones, or those of
+// two's complement. Slices are asked for eight at a time, as they are far away.
+template <bool kBalanced, class Slice, class Emit>
+__device__ __forceinline__ void bytes_of_slices(Slice slice, int count, int beta, int bytes, Emit emit) {
   int64_t rest = 0;
-  int next = 0;
-  for (int i = 0; i < bytes; ++i) {
-    for (; next < count && beta * next < 8 * i + 8; ++next) {
-      rest += static_cast<int64_t>(slice[next * stride]) << (beta * next - 8 * i);
-    }
+  int pending = 0, i = 0;
+  const auto next = [&] {
     const int64_t byte = kBalanced ? static_cast<int8_t>(rest) : rest & 0xff;
     rest = (rest - byte) >> 8;
-    emit(i, static_cast<uint8_t>(byte));
+    emit(i++, static_cast<uint8_t>(byte));
+  };
+#pragma unroll 1
+  for (int first = 0; first < count; first += 8) {
+    int64_t x[8];
+#pragma unroll
+    for (int j = 0; j < 8; ++j) x[j] = first + j < count ? slice(first + j) : 0;
+#pragma unroll
+    for (int j = 0; j < 8; ++j) {
+      if (first + j >= count) break;
+      rest += x[j] << pending;
+      for (pending += beta; pending >= 8 && i < bytes; pending -= 8) next();
+    }
   }
+  while (i < bytes) next();
 }
 
 // Row r of the table: a one-digit modulus, or low (even r) and high byte of a two-digit one.
-template <class Layout>
-__device__ void fill_decode_tables(const DecodeTask& task, const Layout& layout, unsigned char* shared) {
-  const int moduli = task.ones + task.pairs, bytes = 8 * layout.tiles;
-  for (int i = threadIdx.x; i < layout.steps * layout.tiles * 32; i += blockDim.x) {
-    reinterpret_cast<uint32_t*>(shared)[i] = 0;
-  }
+template <int kWords, int kGroup>
+__device__ void fill_decode_tables(const DecodeTask& task, const DecodeLayout<kWords, kGroup>& layout,
+                                   unsigned char* shared) {
+  constexpr int kAll = 4 * kWords;
+  using Layout = DecodeLayout<kWords, kGroup>;
+  const int moduli = task.ones + task.pairs;
+  for (int i = threadIdx.x; i < layout.steps * kWords * 64; i += blockDim.x) reinterpret_cast<uint32_t*>(shared)[i] = 0;
   __syncthreads();
-  for (int i = threadIdx.x; i < moduli; i += blockDim.x) {
-    const auto put = [&](int k, int column, uint8_t byte) {  // k: row of the table, 16 a step
-      if (column >= bytes) return;
-      const int lane = column % 8 * 4 + k % 16 / 4;
-      shared[((k / 16 * layout.tiles + column / 8) * 32 + lane) * 4 + k % 4] = byte;
+  for (int i = threadIdx.x; i < task.ones + 2 * task.pairs; i += blockDim.x) {
+    const int pair_row = i - task.ones, modulus = pair_row < 0 ? i : task.ones + pair_row / 2;
+    const int k = pair_row < 0 ? i : 16 * layout.one_steps + pair_row;
+    const bool high = pair_row >= 0 && pair_row % 2 == 1;
+    const int64_t scale = high ? 256 : 1;
+    const int64_t multiple = high ? static_cast<int64_t>(rint(256 * task.quotients[modulus])) : 0;
+    const auto slice = [&](int j) {
+      return scale * static_cast<int64_t>(task.slices[int64_t{j} * moduli + modulus]) -
+             multiple * static_cast<int64_t>(task.product[j]);
     };
-    bytes_of_slices<true>(task.slices + i, moduli, task.count, task.beta, bytes, [&](int column, uint8_t byte) {
-      if (i < task.ones) return put(i, column, byte);
-      const int k = 16 * layout.one_steps + 2 * (i - task.ones);
-      put(k, column, byte);
-      put(k + 1, column + 1, byte);
+    bytes_of_slices<true>(slice, task.count, task.beta, task.bytes, [&](int byte, uint8_t value) {
+      const int part = (byte + layout.raised) / kAll, j = (byte + layout.raised) % kAll;
+      const int lane = (2 * part + j % 2) * 4 + k % 16 / 4;
+      shared[(((k / 16 * kWords + j / 4) * 32 + lane) * 2 + j / 2 % 2) * 4 + k % 4] = value;
     });
   }
   for (int i = threadIdx.x; i < (layout.steps - layout.one_steps) * 8; i += blockDim.x) {
@@ -111,17 +138,24 @@ __device__ void fill_decode_tables(const DecodeTask& task, const Layout& layout,
     to[0] = make_int4(m.modulus, m.factor, 0, 0);
     to[1] = inside ? make_int4(c[0], c[1], c[2], 0) : make_int4(0, 0, 0, 0);
   }
-  if (threadIdx.x == 0) {
-    unsigned char* p_bytes = shared + layout.product;
-    bytes_of_slices<false>(task.product, 1, task.count, task.beta, 4 * layout.words,
-                           [&](int i, uint8_t byte) { p_bytes[i] = byte; });
+  if (threadIdx.x == blockDim.x - 1) {
+    uint32_t* words = reinterpret_cast<uint32_t*>(shared + layout.product);
+    unsigned char* bytes = shared + layout.product;
+    for (int i = 0; i < layout.raised; ++i) bytes[i] = 0;
+    const auto slice = [&](int j) { return static_cast<int64_t>(task.product[j]); };
+    bytes_of_slices<false>(slice, task.count, task.beta, task.bytes,
+                           [&](int i, uint8_t byte) { bytes[layout.raised + i] = byte; });
+    uint32_t carry = 1;
     double p = 0;
-    for (int j = task.count - 1; j >= 0; --j) {
-      const int e = task.beta * j - 16 * Layout::leading(task);
-      if (e > -1000) p = add_rn(p, mul_rn(task.product[j], power_of_two(e)));
+#pragma unroll 1
+    for (int i = 0; i < kAll; ++i) {
+      const uint32_t x = words[i];
+      words[Layout::kMinus + i] = ~x + carry;
+      carry = carry != 0 && x == 0 ? 1 : 0;
+      p = add_rn(mul_rn(p, 0x1p-32), static_cast<double>(x));
     }
-    const double inverse = div_rn(1.0, p);
-    memcpy(shared + layout.product + layout.words * 4, &inverse, 8);
+    const double inverse = div_rn(1.0, mul_rn(p, 0x1p32));  // of P in units of word kAll - 2
+    memcpy(words + Layout::kMinus + kAll, &inverse, 8);
   }
 }
 
