@@ -11,7 +11,9 @@ the product's primitive, so that vmap never turns it into a select over levels.
 
 "int8" asks a cheaper question first. With 7-bit magnitudes M = sum over l of floor(2^7 |a_il| / 2^e_i) times
 floor(2^7 |b_lj| / 2^f_j), one short int8 product, |A||B| >= 2^(e_i + f_j - 14) M, and the first few l already show that
-ordinary matrices need no more than the base level. Then nothing else is done, not even renormalization.
+ordinary matrices need no more than the base level. Then nothing else is done, not even renormalization. On a GPU a
+product of magnitudes in bfloat16, whose exponents reach far, then tells the entries of a matrix with structure (unit,
+triangular, block diagonal) that cancel or vanish from those that lose bits; only what is left asks for ESC.
 """
 
 from __future__ import annotations
@@ -108,7 +110,7 @@ def evaluate(
     elif accuracy == "normwise":
         c = _normwise(a, b, limbs, inner, engine)
     elif engine == "int8":
-        c = _certified(a, b, limbs, inner)
+        c = _certified(a, b, limbs, inner, platform)
     elif engine == "float64":
         c = (_in_float64_on_gpu if platform == "cuda" else _in_float64)(a, b, limbs, inner)
     else:
@@ -120,22 +122,59 @@ def _renormalized(x: Limbs) -> Limbs:
     return _arith.renormalize(x, len(x)) if len(x) > 1 else x
 
 
-def _certified(a: Limbs, b: Limbs, limbs: int, inner: int) -> Limbs:
+def _certified(a: Limbs, b: Limbs, limbs: int, inner: int, platform: str) -> Limbs:
     """Engine "int8" at its base level where magnitudes of settled limbs prove that enough, else by the levels."""
     plan = _residues.plan(a[0].shape[-1], 53 * limbs + 2)
     row = _slices.shared_exponent(_slices.settled_exponents(a), -1)
     column = _slices.shared_exponent(_slices.settled_exponents(b), -2)
     least = least_magnitude(magnitudes(a, row, 0), magnitudes(b, column, 1))
-
-    def by_levels(a: Limbs, b: Limbs, row: jax.Array, column: jax.Array) -> Limbs:
-        return guarded(_renormalized(a), _renormalized(b), limbs, inner, "int8")
-
+    uncertified = nearly_certified if platform == "cuda" else by_levels
     return lax.cond(
         least >= certificate(plan, limbs),
         lambda a, b, row, column: _residue_product.matmul(a, b, _no_shift(a), row, column, plan=plan, limbs=inner),
-        by_levels,
+        functools.partial(uncertified, limbs=limbs, inner=inner),
         *(a, b, row, column),
     )
+
+
+def by_levels(a: Limbs, b: Limbs, row: jax.Array, column: jax.Array, *, limbs: int, inner: int) -> Limbs:
+    return guarded(_renormalized(a), _renormalized(b), limbs, inner, "int8")
+
+
+def nearly_certified(a: Limbs, b: Limbs, row: jax.Array, column: jax.Array, *, limbs: int, inner: int) -> Limbs:
+    """A few bits more than the base level and exact sums of what bfloat16 magnitudes do not certify, if that is little.
+
+    With S the product of magnitudes on the grid and t the most terms that do not vanish, |A||B| >= S / 2 (the roundings
+    of bfloat16 and of its sums), and words of w bits err by 1.51 t 2^-w, which the contract allows where
+    k S >= 3.02 t 2^(53 limbs - w). S = 0 where no term is left, because no magnitude is below 2^-60.
+    """
+    k = a[0].shape[-1]
+    plan = _residues.plan(k, 53 * limbs + 10)
+    x, y = _bfloat16_magnitudes(a, row, 0), _bfloat16_magnitudes(b, column, 1)
+    batch = tuple(range(x.ndim - 2))
+    dims = (((x.ndim - 1,), (x.ndim - 2,)), (batch, batch))
+    size = lax.dot_general(x, y, dims, preferred_element_type=jnp.float32)
+    count = lambda x, axis: jnp.sum(x > 0, axis=axis, keepdims=True, dtype=jnp.int32).astype(jnp.float32)
+    terms = jnp.minimum(count(x, -1), count(y, -2))
+    flags = (size > 0) & (size * k < 3.1 * 2.0 ** (53 * limbs - plan.bits) * terms)
+    least = lambda x: jnp.min(jnp.where(x > 0, x, 1), initial=1)
+    settled = jnp.maximum(jnp.max(row, initial=0), jnp.max(column, initial=0)) < _slices.UNSETTLED
+    shallow = jnp.minimum(least(x), least(y)) >= 2.0**-60
+    few = _few(flags, 4096)
+
+    def with_exact_entries(a: Limbs, b: Limbs, row: jax.Array, column: jax.Array) -> Limbs:
+        c = _residue_product.matmul(a, b, _no_shift(a), row, column, plan=plan, limbs=inner)
+        return _product.exact_entries(a, b, flags.astype(jnp.int8), c)
+
+    levels = functools.partial(by_levels, limbs=limbs, inner=inner)
+    return lax.cond(settled & shallow & few, with_exact_entries, levels, a, b, row, column)
+
+
+def _bfloat16_magnitudes(x: Limbs, exponent: jax.Array, side: int) -> jax.Array:
+    """|x| / 2^exponent of the leading limbs, at least 2^-61 where that is not zero."""
+    leading = jnp.abs(x[0])
+    scaled = leading * jnp.expand_dims(_slices.power_of_two(jnp.clip(-exponent, -1022, 1023)), -1 - side)
+    return jnp.where(leading > 0, jnp.maximum(scaled, 2.0**-61), 0.0).astype(jnp.bfloat16)
 
 
 def _in_float64(a: Limbs, b: Limbs, limbs: int, inner: int) -> Limbs:
@@ -335,10 +374,14 @@ def lowest_level(flagged: Sequence[jax.Array]) -> jax.Array:
     """Lowest level that leaves at most 1 entry in 256 (or 16 in all) to the exact sum; else the highest."""
     level = jnp.int32(len(flagged) - 1)
     for i, flags in reversed(list(enumerate(flagged[:-1]))):
-        total = jnp.sum(jnp.ones_like(flags), dtype=jnp.int64)
-        few = jnp.sum(flags, dtype=jnp.int64) <= jnp.maximum(jnp.int64(16), total // 256)
-        level = jnp.where(few, jnp.int32(i), level)
+        level = jnp.where(_few(flags, 256), jnp.int32(i), level)
     return level
+
+
+def _few(flags: jax.Array, one_in: int) -> jax.Array:
+    """Whether at most one flag in so many is set, or 16 in all."""
+    total = jnp.sum(jnp.ones_like(flags), dtype=jnp.int64)
+    return jnp.sum(flags, dtype=jnp.int64) <= jnp.maximum(jnp.int64(16), total // one_in)
 
 
 def _is_small(shape: tuple[Any, ...]) -> bool:

@@ -117,3 +117,46 @@ def test_benign_data_are_certified(kind, n):
         column = _slices.shared_exponent(_slices.exponents(b), -2)
         least = _engines.least_magnitude(_engines.magnitudes(a, row, 0), _engines.magnitudes(b, column, 1))
         assert int(least) >= _engines.certificate(_residues.plan(n, 53 * limbs + 2), limbs)
+
+
+def structured(kind, k):
+    rng = inputs.generator("structured", kind)
+    a, b = (inputs.full(rng, (k, k), 2, 0.0) for _ in range(2))
+    block = np.kron(np.eye(4), np.ones((k // 4, k // 4)))
+    mask = {"identity": np.eye(k), "triangular": np.tri(k), "blocks": block, "zero": np.zeros((k, k)), "full": 1}[kind]
+    a = [x * mask for x in a]
+    if kind == "identity":
+        a = [np.eye(k), np.zeros((k, k))]
+    if kind in ("triangular", "blocks"):
+        b = [x * mask for x in b]
+    return tuple(map(jnp.asarray, a)), tuple(map(jnp.asarray, b))
+
+
+@pytest.mark.parametrize("kind", ["identity", "triangular", "blocks", "zero", "full", "deep", "unsettled", "nan"])
+def test_structure_is_certified_by_bfloat16(monkeypatch, kind):
+    """As on a GPU: matrices with structure run at one level, exact sums for a few entries; others ask the levels."""
+    odd, ran, k = kind in ("deep", "unsettled", "nan"), [], 96
+    a, b = structured("full" if odd else kind, k)
+    if kind == "deep":
+        a = tuple(x.at[3, :-1].multiply(2.0**-70) for x in a)
+    if kind == "unsettled":
+        a = (a[0].at[2].add(a[1][2]), a[1].at[2].set(2 * a[0][2]))
+    if kind == "nan":
+        a = (a[0].at[5, 6].set(np.nan), a[1])
+    levels = _engines.by_levels
+
+    def counted(*args, **kwargs):
+        jax.debug.callback(lambda: ran.append(1))
+        return levels(*args, **kwargs)
+
+    monkeypatch.setattr(_engines, "by_levels", counted)
+    row = _slices.shared_exponent(_slices.settled_exponents(a), -1)
+    column = _slices.shared_exponent(_slices.settled_exponents(b), -2)
+    run = lambda *args: _engines.nearly_certified(*args, limbs=2, inner=2)
+    c = jax.block_until_ready(jax.jit(run)(a, b, row, column))
+    jax.effects_barrier()
+    assert bool(ran) == odd
+    if kind == "nan":
+        assert np.array_equal(np.isnan(c[0]), np.arange(k)[:, None] == np.full((1, k), 5))
+        a, c = ([x.at[5].set(0.0) for x in y] for y in (a, c))
+    assert oracles.product_error(c, a, b, 2) <= 1
