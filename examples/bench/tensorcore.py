@@ -13,9 +13,11 @@ from __future__ import annotations
 import argparse
 import concurrent.futures
 import dataclasses
-import re
+import functools
+import itertools
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import jax
@@ -27,6 +29,8 @@ from jaxmd import tensorcore
 from jaxmd.tensorcore import Spec
 
 PARTS = ("probe", "issue", "predict")
+REST = "rest"
+OUTPUTS = 1_000_000  # of each instruction, kind of bits and way to issue it
 SHAPES = [
     (256, 256, 256),
     (512, 1024, 512),
@@ -35,8 +39,13 @@ SHAPES = [
     (128, 8192, 128),
     (4096, 4096, 4096),
 ]
-SAMPLE = 48  # rows and columns of a product that the model computes
-SPLITS = (2, 3, 4, 5, 6, 8, 16)
+SAMPLE = 64  # rows and columns of a product that the model computes
+SPLITS = (1, 2, 4, 8, 16, 32, 3, 5, 6, 7)
+KINDS: dict[str, tuple[Any, str]] = {
+    "f16": (jnp.float16, "wgmma.k16.f32.f16.f16"),
+    "bf16": (jnp.bfloat16, "wgmma.k16.f32.bf16.bf16"),
+    "tf32": (jnp.float32, "wgmma.k8.f32.tf32.tf32"),
+}
 
 
 MAIN = (
@@ -47,14 +56,10 @@ MAIN = (
 )
 
 
-def specs(quick: bool) -> list[Spec]:
-    """The instructions of this card that kernels issue."""
+def specs(which: str) -> list[Spec]:
+    """The instructions of this card that kernels issue: "main", the "rest", or "all"."""
     arch = "hopper" if jax.devices()[0].compute_capability == "9.0" else "ampere"
-    if quick:
-        return [s for s in tensorcore.specs(arch) if s.instruction in MAIN]
-    found = [s for s in tensorcore.specs(arch) if not s.instruction.endswith("satfinite")]
-    clamped = [s for s in tensorcore.specs(arch) if s.instruction.endswith("satfinite")]
-    return [s for s in found if s.operation != "integer"] + [s for s in found if s.operation == "integer"] + clamped
+    return [s for s in tensorcore.specs(arch) if which == "all" or (s.instruction in MAIN) == (which == "main")]
 
 
 def options(s: Spec) -> list[dict[str, Any]]:
@@ -64,8 +69,8 @@ def options(s: Spec) -> list[dict[str, Any]]:
     return [{"a_from": "shared"}, {"a_from": "registers"}, {"accumulate": False}, *signed]
 
 
-def probe(report: harness.Report, quick: bool) -> None:
-    for s in specs(quick):
+def probe(report: harness.Report, which: str) -> None:
+    for s in specs(which):
         if s.operation == "integer" or not report.time_left():
             continue
 
@@ -93,7 +98,7 @@ def probe(report: harness.Report, quick: bool) -> None:
         )
 
 
-def issue(report: harness.Report, outputs: int, quick: bool) -> None:
+def issue(report: harness.Report, which: str) -> None:
     """One line an instruction; programs of several compile at once."""
     total = wrong = 0
 
@@ -101,13 +106,13 @@ def issue(report: harness.Report, outputs: int, quick: bool) -> None:
         kinds = ("bits",) if s.operation == "integer" else ("bits", "near", "bottom", "cancel")
         cases = [(chosen, kind) for chosen in options(s) for kind in kinds]
         return [
-            (chosen, kind, tensorcore.verify(s, kind, outputs=outputs, seed=number, **chosen))
+            (chosen, kind, tensorcore.verify(s, kind, outputs=OUTPUTS, seed=number, **chosen))
             for number, (chosen, kind) in enumerate(cases)
             if report.time_left()
         ]
 
     with concurrent.futures.ThreadPoolExecutor(8) as pool:
-        for s, found in zip(specs(quick), pool.map(work, specs(quick)), strict=True):
+        for s, found in zip(specs(which), pool.map(work, specs(which)), strict=True):
             count, errors = (sum(getattr(v, name) for *_, v in found) for name in ("outputs", "mismatches"))
             total, wrong = total + count, wrong + errors
             report.line(
@@ -122,6 +127,7 @@ def issue(report: harness.Report, outputs: int, quick: bool) -> None:
                     for chosen, kind, v in found
                     if v.mismatches
                 ],
+                nans=[shown(d) for *_, v in found for d in v.nans][:2],
             )
     report.line("tensorcore-issue-total", outputs=total, error=wrong)
 
@@ -132,69 +138,101 @@ def shown(d: Any) -> dict[str, Any]:
     return {key: [hex(x) for x in value] if isinstance(value, tuple) else hex(value) for key, value in fields}
 
 
-def products(shape: tuple[int, int, int], seed: int) -> Iterator[tuple[str, str, Any, Any, Any, Any]]:
-    """(name, instruction, a, b as the model takes them, the compiled program, its operands)."""
-    m, k, n = shape
-    keys = jax.random.split(jax.random.key(seed), 2)
-    a, b = jax.random.normal(keys[0], (m, k), jnp.float32), jax.random.normal(keys[1], (k, n), jnp.float32)
-    for name, dtype, instruction in (
-        ("f16", jnp.float16, "wgmma.k16.f32.f16.f16"),
-        ("bf16", jnp.bfloat16, "wgmma.k16.f32.bf16.bf16"),
-    ):
-        x, y = a.astype(dtype), b.astype(dtype)
-        program = jax.jit(lambda u, v: jnp.matmul(u, v, preferred_element_type=jnp.float32))
-        yield name, instruction, x, y, program.lower(x, y).compile(), (x, y)
-    program = jax.jit(lambda u, v: jnp.matmul(u, v, precision=jax.lax.DotAlgorithmPreset.TF32_TF32_F32))
-    compiled = program.lower(a, b).compile()
-    yield "tf32, operands cut", "wgmma.k8.f32.tf32.tf32", a, b, compiled, (a, b)
-    yield "tf32, operands rounded", "wgmma.k8.f32.tf32.tf32", rounded(a), rounded(b), compiled, (a, b)
+@dataclass(frozen=True)
+class Product:
+    """One library product: the model's name for it, its operands, and the compiled program."""
+
+    kind: str
+    spec: Spec
+    shape: tuple[int, int, int]
+    a: jax.Array
+    b: jax.Array
+    library: str
+    compiled: Any
 
 
-def rounded(x: jax.Array) -> jax.Array:
+def products(triton: Sequence[tuple[int, int, int]], plain: Sequence[tuple[int, int, int]]) -> Iterator[Product]:
+    """f16, bf16 and TF32 products: of XLA's own choice (Triton kernels), and with cuBLAS alone. All compile at once."""
+
+    def make(job: tuple[str, tuple[int, int, int], bool]) -> Product:
+        kind, (m, k, n), own = job
+        keys = jax.random.split(jax.random.key(11), 2)
+        a, b = jax.random.normal(keys[0], (m, k), jnp.float32), jax.random.normal(keys[1], (k, n), jnp.float32)
+        dtype, instruction = KINDS[kind]
+        a, b = a.astype(dtype), b.astype(dtype)
+        precision = jax.lax.DotAlgorithmPreset.TF32_TF32_F32 if kind == "tf32" else None
+        program = jax.jit(lambda u, v: jnp.matmul(u, v, precision=precision, preferred_element_type=jnp.float32))
+        options = None if own else {"xla_gpu_enable_triton_gemm": False}
+        compiled = program.lower(a, b).compile(compiler_options=options)
+        text = compiled.as_text()
+        library = "triton" if "__triton" in text else "cublas" if "cublas" in text else "other"
+        return Product(kind, tensorcore.spec("hopper", instruction), (m, k, n), a, b, library, compiled)
+
+    jobs = [(kind, shape, False) for shape in plain for kind in KINDS]
+    jobs += [(kind, shape, True) for shape in triton for kind in KINDS]
+    with concurrent.futures.ThreadPoolExecutor(8) as pool:
+        yield from pool.map(make, jobs)
+
+
+def sums(parts: list[np.ndarray]) -> Iterator[tuple[str, np.ndarray]]:
+    """float32 sums of the parts in the orders that a reduction may take: one after the other, neighbours first, halves
+    first, backwards; every order there is for three or four parts."""
+    yield "forward", functools.reduce(np.add, parts)
+    if len(parts) > 2:
+        yield "neighbours", tree(parts, lambda x: [x[i : i + 2] for i in range(0, len(x), 2)])
+        yield "halves", tree(parts, lambda x: [x[i :: (len(x) + 1) // 2] for i in range((len(x) + 1) // 2)])
+        yield "backward", functools.reduce(np.add, parts[::-1])
+    if len(parts) in (3, 4):
+        for order in itertools.permutations(range(len(parts))):
+            yield "+".join(map(str, order)), functools.reduce(np.add, [parts[i] for i in order])
+
+
+def tree(parts: list[np.ndarray], pair: Callable[[list[np.ndarray]], list[list[np.ndarray]]]) -> np.ndarray:
+    while len(parts) > 1:
+        parts = [functools.reduce(np.add, group) for group in pair(parts)]
+    return parts[0]
+
+
+def predict(report: harness.Report, found: Iterable[Product]) -> None:
+    """The model runs on the CPU, on a sample of rows and columns."""
+    cpu = jax.devices("cpu")[0]
+    model = jax.jit(tensorcore.matmul, static_argnums=2)
+    for p in found:
+        m, k, n = p.shape
+        i, j = (np.linspace(0, size - 1, min(SAMPLE, size)).astype(int) for size in (m, n))
+        got = np.asarray(p.compiled(p.a, p.b))[i][:, j]
+        rows, columns = np.asarray(p.a)[i], np.asarray(p.b)[:, j]
+        operands = {"as they are": (rows, columns)}
+        if p.kind == "tf32":
+            operands = {"rounded": (rounded(rows), rounded(columns)), "cut": (rows, columns)}
+        best: dict[str, Any] = {"share": -1.0}
+        for (name, (x, y)), split in itertools.product(operands.items(), SPLITS):
+            length = -(-k // split)
+            if best["share"] == 1 or (split > 1 and length < p.spec.k) or not report.time_left():
+                continue
+            u, v = (jax.device_put(tensorcore.to_bits(w, p.spec.a), cpu) for w in (x, y))
+            ends = [(l, min(l + length, k)) for l in range(0, k, length)]
+            parts = [np.asarray(model(u[:, f:t], v[f:t], p.spec)).view(np.float32) for f, t in ends]
+            for order, total in sums(parts):
+                share = float(np.mean(total.view(np.uint32) == got.view(np.uint32)))
+                if share > best["share"]:
+                    best = {"share": share, "split": len(parts), "order": order, "operands": name}
+        if best["share"] < 0:
+            return
+        report.line(
+            "tensorcore-predict",
+            kind=p.kind,
+            library=p.library,
+            shape=list(p.shape),
+            outputs=got.size,
+            **best,
+            error=1 - best["share"],
+        )
+
+
+def rounded(x: np.ndarray) -> np.ndarray:
     """To TF32, ties away from zero, as cvt.rna does."""
-    return jax.lax.bitcast_convert_type(jax.lax.bitcast_convert_type(x, jnp.uint32) + jnp.uint32(0x1000), jnp.float32)
-
-
-def library(compiled: Any) -> tuple[str, int | None]:
-    """What the compiled program calls, and the split of k that it names."""
-    text = compiled.as_text()
-    split = re.search(r'"split_k":"?(\d+)', text)
-    name = "triton" if "__triton" in text else "cublas" if "cublas" in text else "other"
-    return name, int(split[1]) if split else None
-
-
-def predict(report: harness.Report, shapes: list[tuple[int, int, int]]) -> None:
-    model = jax.jit(tensorcore.matmul, static_argnums=2, static_argnames=("promote_every", "split_k"))
-    for shape in shapes:
-        m, k, n = shape
-        i, j = (np.linspace(0, size - 1, SAMPLE).astype(int) for size in (m, n))
-        for name, instruction, a, b, compiled, operands in products(shape, 11):
-            if not report.time_left():
-                return
-            s = tensorcore.spec("hopper", instruction)
-            got = tensorcore.to_bits(compiled(*operands), "f32")[i][:, j]
-            x, y = tensorcore.to_bits(a[i], s.a), tensorcore.to_bits(b[:, j], s.b)
-            called, given = library(compiled)
-
-            def share(split: int, x: Any = x, y: Any = y, s: Spec = s, got: Any = got) -> float:
-                return float(jnp.mean(model(x, y, s, split_k=split) == got))
-
-            shares = {split: share(split) for split in {1, given or 1}}
-            if max(shares.values()) < 0.999 and "cut" not in name:
-                shares |= {split: share(split) for split in SPLITS if split * 64 <= k and report.time_left()}
-            best = max(shares, key=lambda split: shares[split])
-            report.line(
-                "tensorcore-predict",
-                kind=name,
-                shape=list(shape),
-                library=called,
-                split_named=given,
-                split=best,
-                outputs=SAMPLE * SAMPLE,
-                share=shares[best],
-                error=1 - shares[best],
-                shares={str(split): value for split, value in shares.items()},
-            )
+    return ((x.view(np.uint32) + np.uint32(0x1000)) & np.uint32(0xFFFFE000)).view(np.float32)
 
 
 def main() -> None:
@@ -203,17 +241,21 @@ def main() -> None:
     chosen, sys.argv[1:] = own.parse_known_args()
     parts = chosen.only.split(",")
     arguments = harness.arguments(__doc__)
-    if set(parts) - set(PARTS):
-        raise SystemExit(f"tensorcore.py: --only {chosen.only} came; wanted some of {', '.join(PARTS)}.")
+    if set(parts) - {*PARTS, REST}:
+        raise SystemExit(f"tensorcore.py: --only {chosen.only} came; wanted some of {', '.join(PARTS)}, {REST}.")
     if not harness.on_gpu():
         raise SystemExit("tensorcore.py: needs an NVIDIA GPU; the tests hold the model against recorded outputs.")
     report = harness.Report(arguments)
+    which = "main" if arguments.quick else "all"
     if "probe" in parts:
-        probe(report, arguments.quick)
+        probe(report, which)
     if "issue" in parts:
-        issue(report, 1_000_000, arguments.quick)
+        issue(report, which)
+    if REST in parts:
+        issue(report, REST)
     if "predict" in parts:
-        predict(report, SHAPES[:3] if arguments.quick else SHAPES)
+        own, plain = (SHAPES[:2], SHAPES[:4]) if arguments.quick else (SHAPES[:4], SHAPES)
+        predict(report, products(own, plain))
 
 
 if __name__ == "__main__":

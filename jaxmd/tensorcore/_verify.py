@@ -38,12 +38,13 @@ class Difference:
 
 @dataclass(frozen=True)
 class Verdict:
-    """What `verify` counted: outputs compared, those that differ, NaNs that differ in payload only, the first few."""
+    """What `verify` counted: outputs compared, those that differ, NaNs that differ in payload only; the first few."""
 
     outputs: int
     mismatches: int
     payloads: int
     first: tuple[Difference, ...]
+    nans: tuple[Difference, ...]
 
 
 def verify(spec: Spec, kind: str = "bits", *, outputs: int = 1_000_000, seed: int = 0, **options: Any) -> Verdict:
@@ -69,18 +70,19 @@ def verify(spec: Spec, kind: str = "bits", *, outputs: int = 1_000_000, seed: in
     factor = _negated(a, spec.a) if options.get("negate_a", False) else a
     wanted = _model(factor, b, start, spec)
     differs, payload = _compare(got, wanted, spec)
-    where = np.argwhere(np.asarray(differs))[:_LISTED]
-    first = tuple(
-        Difference(
-            tuple(int(x) for x in np.asarray(a[t, i])),
-            tuple(int(x) for x in np.asarray(b[t, :, j])),
-            int(c[t, i, j]),
-            int(got[t, i, j]),
-            int(wanted[t, i, j]),
+
+    def listed(mask: jax.Array) -> tuple[Difference, ...]:
+        where = np.argwhere(np.asarray(mask))[:_LISTED].tolist()
+        return tuple(
+            Difference(
+                tuple(int(x) for x in np.asarray(a[t, i])),
+                tuple(int(x) for x in np.asarray(b[t, :, j])),
+                *(int(x[t, i, j]) for x in (c, got, wanted)),
+            )
+            for t, i, j in where
         )
-        for t, i, j in where.tolist()
-    )
-    return Verdict(got.size, int(differs.sum()), int(payload.sum()), first)
+
+    return Verdict(got.size, int(differs.sum()), int(payload.sum()), listed(differs), listed(payload))
 
 
 _model = jax.jit(mma, static_argnums=3)
