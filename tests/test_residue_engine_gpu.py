@@ -1,0 +1,107 @@
+"""Engine "int8" on a GPU as programs use it: the bits of the CPU, transformations, threads, wide data."""
+
+import functools
+from concurrent.futures import ThreadPoolExecutor
+
+import inputs
+import jax
+import jax.numpy as jnp
+import numpy as np
+import oracles
+import pytest
+from jax.sharding import AxisType, PartitionSpec
+
+import jaxmd
+from jaxmd import _residue_product
+from jaxmd._matmul import matmul_limbs
+
+pytestmark = pytest.mark.gpu
+
+
+def operands(limbs, m, k, n, batch=(), spread=0.0):
+    rng = inputs.generator("int8 on gpu", limbs, m, k, n, spread)
+    return tuple(inputs.full(rng, (*batch, *shape), limbs, spread) for shape in ((m, k), (k, n)))
+
+
+def on(platform, x):
+    return jax.device_put(x, jax.devices(platform)[0])
+
+
+def assert_same(x, y):
+    for got, wanted in zip(x, y, strict=True):
+        np.testing.assert_array_equal(np.asarray(got).view(np.int64), np.asarray(wanted).view(np.int64))
+
+
+@pytest.mark.parametrize("accuracy", ["normwise", "exact"])
+@pytest.mark.parametrize(
+    "limbs, m, k, n", [(1, 300, 200, 260), (2, 130, 257, 129), (3, 40, 70, 33), (4, 65, 300, 64), (8, 40, 50, 30)]
+)
+def test_bits_of_the_cpu(accuracy, limbs, m, k, n):
+    a, b = operands(limbs, m, k, n, spread=20.0 if accuracy == "exact" else 2.0)
+    run = jax.jit(functools.partial(matmul_limbs, limbs=limbs, engine="int8", accuracy=accuracy))
+    assert_same(run(on("gpu", a), on("gpu", b)), run(on("cpu", a), on("cpu", b)))
+
+
+@pytest.mark.parametrize("limbs", [1, 2, 4, 16])
+@pytest.mark.parametrize("spread", [0.0, 30.0, 100.0])
+def test_default_accuracy_at_every_level(limbs, spread):
+    a, b = operands(limbs, 40, 60, 50, spread=spread / limbs if limbs > 4 else spread)
+    c = jax.jit(functools.partial(matmul_limbs, limbs=limbs, engine="int8"))(a, b)
+    assert oracles.product_error(c, a, b, limbs) <= 1
+
+
+def test_nonfinite_entries_stay_where_they_are():
+    a, b = operands(2, 50, 40, 45)
+    a[0][3, 4], a[0][7, 1], b[0][2, 5], b[0][9, 11] = np.nan, np.inf, -np.inf, np.nan
+    for accuracy in ("componentwise", "normwise", "exact"):
+        c = np.asarray(jax.jit(functools.partial(matmul_limbs, limbs=2, engine="int8", accuracy=accuracy))(a, b)[0])
+        with np.errstate(invalid="ignore"):
+            np.testing.assert_array_equal(np.isfinite(c), np.isfinite(a[0] @ b[0]))
+
+
+def test_vmap_scan_and_shard_map_give_the_same_bits():
+    a, b = (jaxmd.from_limbs(*map(jnp.asarray, y)) for y in operands(2, 70, 64, 66, batch=(4,)))
+    multiply = functools.partial(jaxmd.matmul, engine="int8", accuracy="normwise")
+    each = [multiply(a[i], b[i]).limbs for i in range(4)]
+    wanted = [np.stack([np.asarray(x[l]) for x in each]) for l in range(2)]
+    assert_same(jax.jit(jax.vmap(multiply))(a, b).limbs, wanted)
+    assert_same(jax.jit(multiply)(a, b).limbs, wanted)
+    scanned = jax.jit(lambda a, b: jax.lax.scan(lambda s, x: (s, multiply(*x)), 0, (a, b))[1])
+    assert_same(scanned(a, b).limbs, wanted)
+    mesh = jax.make_mesh((1,), ("i",), axis_types=(AxisType.Auto,), devices=jax.devices("gpu")[:1])
+    spec = PartitionSpec("i")
+    sharded = jax.jit(jax.shard_map(multiply, mesh=mesh, in_specs=spec, out_specs=spec))
+    assert_same(sharded(a, b).limbs, wanted)
+
+
+def test_many_threads_at_once():
+    sets = [operands(limbs, 200 + i, 150, 90) for i, limbs in enumerate((1, 2, 4) * 4)]
+    runs = [functools.partial(matmul_limbs, limbs=len(a), engine="int8", accuracy="normwise") for a, _ in sets]
+    programs = [jax.jit(run) for run in runs]
+    wanted = [jax.device_get(program(*ab)) for program, ab in zip(programs, sets, strict=True)]
+    with ThreadPoolExecutor(6) as pool:
+        for _ in range(3):
+            results = pool.map(lambda i: jax.device_get(programs[i](*sets[i])), range(len(sets)))
+            for got, expected in zip(results, wanted, strict=True):
+                assert_same(got, expected)
+
+
+def test_pieces_give_the_same_bits(monkeypatch):
+    a, b = operands(3, 900, 700, 1100)
+    run = functools.partial(matmul_limbs, limbs=3, engine="int8", accuracy="normwise")
+    whole = jax.jit(lambda a, b: run(a, b))(a, b)
+    monkeypatch.setattr(_residue_product, "budget", lambda *args: 2**24)
+    assert_same(jax.jit(lambda a, b: run(a, b))(a, b), whole)
+
+
+def test_gradient_and_prepared_factor():
+    a, b = (jaxmd.from_limbs(*map(jnp.asarray, y)) for y in operands(2, 60, 64, 68))
+    prepared = jaxmd.prepare(b, "right")
+    assert_same(
+        jax.jit(jaxmd.matmul)(a, prepared).limbs, jax.jit(functools.partial(jaxmd.matmul, engine="int8"))(a, b).limbs
+    )
+    grad = jax.jit(jaxmd.grad(lambda x: jaxmd.sum(jaxmd.matmul(x, b, engine="int8"))))(a)
+    ones = jaxmd.asarray(jnp.ones((60, 68)), 2)
+    want = jaxmd.matmul(ones, jaxmd.from_limbs(*(x.T for x in b.limbs)), engine="direct")
+    error = np.abs(np.asarray((grad - want).to_float64()))
+    assert error.max() <= 2**-96
