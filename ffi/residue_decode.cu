@@ -18,9 +18,9 @@ constexpr char kWho[] = "jaxmd.residue_decode";
 
 bool starts_on_16_bytes(const void* p) { return reinterpret_cast<uintptr_t>(p) % 16 == 0; }
 
-template <int kWords, int kGroup>
-cudaError_t launch(DecodeTask task, cudaStream_t stream) {
-  const auto kernel = residue_decode_kernel<kWords, kGroup>;
+template <int kWords, int kGroup, bool kAligned>
+cudaError_t launch(const DecodeTask& task, cudaStream_t stream) {
+  const auto kernel = residue_decode_kernel<kWords, kGroup, kAligned>;
   static KernelOnDevices devices(reinterpret_cast<const void*>(kernel));
   int ordinal;
   const DeviceLimits& device = current_device(&ordinal);
@@ -37,12 +37,17 @@ cudaError_t launch(DecodeTask task, cudaStream_t stream) {
   const int64_t blocks = (task.entries + entries - 1) / entries;
   const int64_t most =
       int64_t{device.multiprocessors} * KernelOnDevices::resident_blocks(attributes, device, threads, shared);
-  task.aligned = task.entries % 4 == 0 && starts_on_16_bytes(task.small) && starts_on_16_bytes(task.wide);
   kernel<<<static_cast<unsigned>(std::min(blocks, most)), threads, shared, stream>>>(task);
   return cudaGetLastError();
 }
 
 constexpr int kMostBytes = 18 * 16;
+
+template <int kWords, int kGroup>
+cudaError_t launch(const DecodeTask& task, cudaStream_t stream) {
+  const bool aligned = task.entries % 4 == 0 && starts_on_16_bytes(task.small) && starts_on_16_bytes(task.wide);
+  return aligned ? launch<kWords, kGroup, true>(task, stream) : launch<kWords, kGroup, false>(task, stream);
+}
 
 cudaError_t launch(const DecodeTask& task, cudaStream_t stream) {
   const int words = (task.bytes + 15) / 16;  // of each of four parts
@@ -96,11 +101,11 @@ ffi::Error residue_decode(cudaStream_t stream, int64_t beta, int64_t low, int64_
   JAXMD_CHECK(expect_shape(kWho, "column", column, c, rank - 2, {task.n}));
   const bool table = product.size() == 1 && slices.size() == 2 && slices[0] == product[0] && slices[1] == moduli[0] &&
                      quotients.size() == 1 && quotients[0] == moduli[0] && product[0] >= 1 && product[0] <= 256;
-  if (!table || beta < 1 || beta > (combine[0] > 0 ? 46 : 52) || low < 0 || low > 4096 || bits < 1 || bits > 1055) {
+  if (!table || beta < 1 || beta > (combine[0] > 0 ? 44 : 52) || low < 0 || low > 4096 || bits < 1 || bits > 1055) {
     return invalid(kWho, "slices have shape " + shape_text(slices) + ", product " + shape_text(product) +
                              ", quotients " + shape_text(quotients) + ", beta is " + std::to_string(beta) + ", low " +
                              std::to_string(low) + ", bits " + std::to_string(bits) +
-                             "; wanted [c, N], [c] and [N], c <= 256, 1 to 52 (46 with two-digit moduli), 0 to 4096, "
+                             "; wanted [c, N], [c] and [N], c <= 256, 1 to 52 (44 with two-digit moduli), 0 to 4096, "
                              "1 to 1055.");
   }
   if (task.n >= (int64_t{1} << 31) - 64 || rows >= int64_t{1} << 32) {

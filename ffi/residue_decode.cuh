@@ -43,15 +43,12 @@ __device__ inline void transpose_bytes(const uint32_t (&from)[4], uint32_t (&to)
   to[3] = __byte_perm(z, w, 0x7632);
 }
 
-// Four entries of a channel, of kSize bytes each; any that lie outside are 0. They may start anywhere if not aligned.
+// Four entries of a channel, of kSize bytes each. They may start anywhere if not aligned; any that lie outside are 0.
 template <int kSize>
 __device__ __forceinline__ void load_entries(uint32_t (&to)[kSize], const void* channel, int64_t entry,
-                                             const DecodeTask& task) {
+                                             const DecodeTask& task, bool aligned) {
   const char* from = static_cast<const char*>(channel) + entry * kSize;
-#pragma unroll
-  for (int i = 0; i < kSize; ++i) to[i] = 0;
-  if (task.aligned) {
-    if (entry >= task.entries) return;
+  if (aligned) {
     if constexpr (kSize == 2) {
       const uint2 v = *reinterpret_cast<const uint2*>(from);
       to[0] = v.x, to[1] = v.y;
@@ -70,26 +67,29 @@ __device__ __forceinline__ void load_entries(uint32_t (&to)[kSize], const void* 
 }
 
 // Four one-digit channels of a step; what stands in place of channels that do not exist meets zeros of the table.
-__device__ __forceinline__ void load_ones(uint32_t (&to)[4], const DecodeTask& task, int step, int t, int64_t entry) {
+__device__ __forceinline__ void load_ones(uint32_t (&to)[4], const DecodeTask& task, int step, int t, int64_t entry,
+                                          bool aligned) {
+  const int first = 16 * step + 4 * t;
+  const int8_t* channel = task.small + first * task.entries;
 #pragma unroll
-  for (int i = 0; i < 4; ++i) {
-    const int channel = 16 * step + 4 * t + i;
+  for (int i = 0; i < 4; ++i, channel += task.entries) {
     uint32_t x[1] = {0};
-    if (channel < task.ones) load_entries<1>(x, task.small + channel * task.entries, entry, task);
+    if (first + i < task.ones && entry < task.entries) load_entries<1>(x, channel, entry, task, aligned);
     to[i] = x[0];
   }
 }
 
 // The three channels of two moduli of a step.
 __device__ __forceinline__ void load_pairs(uint32_t (&to)[2][3][2], const DecodeTask& task, int step, int t,
-                                           int64_t entry) {
+                                           int64_t entry, bool aligned) {
+  const int first = 8 * step + 2 * t;
+  const int16_t* channel = task.wide + 3 * first * task.entries;
 #pragma unroll
   for (int i = 0; i < 2; ++i) {
-    const int pair = 8 * step + 2 * t + i;
 #pragma unroll
-    for (int d = 0; d < 3; ++d) {
-      const int64_t channel = pair < task.pairs ? 3 * pair + d : 0;
-      load_entries<2>(to[i][d], task.wide + channel * task.entries, entry, task);
+    for (int d = 0; d < 3; ++d, channel += task.entries) {
+      to[i][d][0] = to[i][d][1] = 0;
+      if (first + i < task.pairs && entry < task.entries) load_entries<2>(to[i][d], channel, entry, task, aligned);
     }
   }
 }
@@ -162,7 +162,8 @@ __device__ __forceinline__ void store_words(const int (&sums)[2][2 * kGroup][4],
 struct EntryExponents {
   int64_t row, column;
 
-  __device__ int of(const DecodeTask& task, int offset) const {
+  // Both exponents of the entry `offset` further on.
+  __device__ int2 of(const DecodeTask& task, int offset) const {
     int64_t i = row, j = column + offset;
     if (j >= task.n) {
       const uint32_t rows = static_cast<uint32_t>(static_cast<uint32_t>(j) / static_cast<uint32_t>(task.n));
@@ -170,7 +171,7 @@ struct EntryExponents {
       j -= rows * task.n;
     }
     const int64_t batch = i < task.m ? 0 : static_cast<uint32_t>(i) / static_cast<uint32_t>(task.m);
-    return task.row[i] + task.column[batch * task.n + j] - task.bits;
+    return make_int2(task.row[i], task.column[batch * task.n + j]);
   }
   // On by (rows, columns), columns < n.
   __device__ void advance(const DecodeTask& task, int64_t rows, int64_t columns) {
@@ -180,8 +181,8 @@ struct EntryExponents {
   }
 };
 
-// kWords, kGroup: DecodeLayout.
-template <int kWords, int kGroup>
+// kWords, kGroup: DecodeLayout. kAligned: channels may be loaded four entries at once.
+template <int kWords, int kGroup, bool kAligned>
 __global__ void __launch_bounds__(256, kWords <= 2 ? 3 : kWords <= 4 ? 2 : 1)
     residue_decode_kernel(const __grid_constant__ DecodeTask task) {
   using Layout = DecodeLayout<kWords, kGroup>;
@@ -191,12 +192,16 @@ __global__ void __launch_bounds__(256, kWords <= 2 ? 3 : kWords <= 4 ? 2 : 1)
   const int warps = blockDim.x / 32, warp = threadIdx.x / 32, lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
   const int64_t step_entries = int64_t{gridDim.x} * warps * kDecodeTile;
   int64_t base = (int64_t{blockIdx.x} * warps + warp) * kDecodeTile;
+  EntryExponents exponents{base / task.n, base % task.n};
+  const int64_t step_rows = step_entries / task.n, step_columns = step_entries % task.n;
   uint32_t ahead[kAhead][4];
+  int2 exponent = {};
   const auto look_ahead = [&](int64_t entry) {
 #pragma unroll
-    for (int s = 0; s < kAhead; ++s) load_ones(ahead[s], task, s, t, entry);
+    for (int s = 0; s < kAhead; ++s) load_ones(ahead[s], task, s, t, entry + 4 * g, kAligned);
+    if (entry + lane < task.entries) exponent = exponents.of(task, lane);
   };
-  look_ahead(base + 4 * g);
+  look_ahead(base);
   fill_decode_tables(task, layout, decode_shared);
   __syncthreads();
   unsigned char* own = decode_shared + layout.warps + warp * layout.size;
@@ -205,11 +210,8 @@ __global__ void __launch_bounds__(256, kWords <= 2 ? 3 : kWords <= 4 ? 2 : 1)
   const uint2* table = reinterpret_cast<const uint2*>(decode_shared) + lane;
   const int4* triples = reinterpret_cast<const int4*>(decode_shared + layout.triples) + 4 * t;
   const uint32_t* product = reinterpret_cast<const uint32_t*>(decode_shared + layout.product);
-  EntryExponents exponents{base / task.n, base % task.n};
-  const int64_t step_rows = step_entries / task.n, step_columns = step_entries % task.n;
-  for (; base < task.entries; base += step_entries, exponents.advance(task, step_rows, step_columns)) {
+  for (; base < task.entries; base += step_entries) {
     const int64_t first = base + 4 * g, at = base + lane;
-    const int exponent = at < task.entries ? exponents.of(task, lane) : 0;
     int32_t carry[4];
 #pragma unroll
     for (int i = 0; i < 4; ++i) carry[i] = t > 0 ? -kDecodeCarry : 0;
@@ -228,18 +230,20 @@ __global__ void __launch_bounds__(256, kWords <= 2 ? 3 : kWords <= 4 ? 2 : 1)
       pack_ones(a, ahead[s]);
       step_of(s, a);
     }
-    look_ahead(first + step_entries);
+    const int scale = exponent.x + exponent.y - task.bits;
+    exponents.advance(task, step_rows, step_columns);
+    look_ahead(base + step_entries);
 #pragma unroll 2
     for (int s = kAhead; s < layout.one_steps; ++s) {
       uint32_t raw[4], a[2][2];
-      load_ones(raw, task, s, t, first);
+      load_ones(raw, task, s, t, first, kAligned);
       pack_ones(a, raw);
       step_of(s, a);
     }
 #pragma unroll 1
     for (int s = 0; s < layout.steps - layout.one_steps; ++s) {
       uint32_t raw[2][3][2], a[2][2];
-      load_pairs(raw, task, s, t, first);
+      load_pairs(raw, task, s, t, first, kAligned);
       pack_pairs(a, raw, triples + 16 * s);
       step_of(layout.one_steps + s, a);
     }
@@ -261,7 +265,7 @@ __global__ void __launch_bounds__(256, kWords <= 2 ? 3 : kWords <= 4 ? 2 : 1)
     __syncwarp();
     if (at < task.entries) {
       const EntryParts<Layout, kWords> parts{exchange + lane};
-      round_entry(task, parts, product, layout.raised, exponent, at);
+      round_entry(task, parts, product, layout.raised, scale, at);
     }
     __syncwarp();
   }

@@ -30,8 +30,7 @@ struct DecodeTask {
   LimbPointers<double> out;
   int64_t entries, m, n;
   int ones, pairs, count, beta, low, bits;
-  int bytes;     // of M_i in balanced bytes: decode_bytes
-  bool aligned;  // every channel starts on the lanes' loads
+  int bytes;  // of M_i in balanced bytes: decode_bytes
 };
 
 // Bytes that hold every |M_i| <= P/2 in balanced digits: P has at most `bits` bits, so 8 bytes >= bits + 1. Of coprime
@@ -78,10 +77,12 @@ struct DecodeLayout {
   }
 };
 
-// Bytes of sum_j slice(j) 2^(beta j), the least significant first: emit(i, byte), i < bytes; balanced ones, or those of
-// two's complement. Slices are asked for eight at a time, as they are far away.
-template <bool kBalanced, class Slice, class Emit>
-__device__ __forceinline__ void bytes_of_slices(Slice slice, int count, int beta, int bytes, Emit emit) {
+// Bytes of sum_j (scale slice(j) - multiple product(j)) 2^(beta j), the least significant first: emit(i, byte),
+// i < bytes; balanced ones, or those of two's complement. All of them are below 2^53. Eight are asked for at a time, as
+// they are far away.
+template <bool kBalanced, class Slice, class Product, class Emit>
+__device__ __forceinline__ void bytes_of_slices(Slice slice, Product product, double scale, double multiple,
+                                                int count, int beta, int bytes, Emit emit) {
   int64_t rest = 0;
   int pending = 0, i = 0;
   const auto next = [&] {
@@ -91,13 +92,17 @@ __device__ __forceinline__ void bytes_of_slices(Slice slice, int count, int beta
   };
 #pragma unroll 1
   for (int first = 0; first < count; first += 8) {
-    int64_t x[8];
-#pragma unroll
-    for (int j = 0; j < 8; ++j) x[j] = first + j < count ? slice(first + j) : 0;
+    double x[8], y[8];
 #pragma unroll
     for (int j = 0; j < 8; ++j) {
-      if (first + j >= count) break;
-      rest += x[j] << pending;
+      const int at = first + j < count ? first + j : count - 1;
+      x[j] = slice(at), y[j] = product(at);
+    }
+#pragma unroll
+    for (int j = 0; j < 8; ++j) x[j] = sub_rn(mul_rn(scale, x[j]), mul_rn(multiple, y[j]));
+#pragma unroll 1
+    for (int j = 0; j < 8 && first + j < count; ++j) {
+      rest += static_cast<int64_t>(x[j]) << pending;
       for (pending += beta; pending >= 8 && i < bytes; pending -= 8) next();
     }
   }
@@ -117,17 +122,15 @@ __device__ void fill_decode_tables(const DecodeTask& task, const DecodeLayout<kW
     const int pair_row = i - task.ones, modulus = pair_row < 0 ? i : task.ones + pair_row / 2;
     const int k = pair_row < 0 ? i : 16 * layout.one_steps + pair_row;
     const bool high = pair_row >= 0 && pair_row % 2 == 1;
-    const int64_t scale = high ? 256 : 1;
-    const int64_t multiple = high ? static_cast<int64_t>(rint(256 * task.quotients[modulus])) : 0;
-    const auto slice = [&](int j) {
-      return scale * static_cast<int64_t>(task.slices[int64_t{j} * moduli + modulus]) -
-             multiple * static_cast<int64_t>(task.product[j]);
-    };
-    bytes_of_slices<true>(slice, task.count, task.beta, task.bytes, [&](int byte, uint8_t value) {
+    const double scale = high ? 256 : 1, multiple = high ? rint(mul_rn(256, task.quotients[modulus])) : 0;
+    const auto slice = [&](int j) { return task.slices[int64_t{j} * moduli + modulus]; };
+    const auto product = [&](int j) { return high ? task.product[j] : 0.0; };
+    const auto put = [&](int byte, uint8_t value) {
       const int part = (byte + layout.raised) / kAll, j = (byte + layout.raised) % kAll;
       const int lane = (2 * part + j % 2) * 4 + k % 16 / 4;
       shared[(((k / 16 * kWords + j / 4) * 32 + lane) * 2 + j / 2 % 2) * 4 + k % 4] = value;
-    });
+    };
+    bytes_of_slices<true>(slice, product, scale, multiple, task.count, task.beta, task.bytes, put);
   }
   for (int i = threadIdx.x; i < (layout.steps - layout.one_steps) * 8; i += blockDim.x) {
     const int modulus = task.ones + i;
@@ -142,8 +145,9 @@ __device__ void fill_decode_tables(const DecodeTask& task, const DecodeLayout<kW
     uint32_t* words = reinterpret_cast<uint32_t*>(shared + layout.product);
     unsigned char* bytes = shared + layout.product;
     for (int i = 0; i < layout.raised; ++i) bytes[i] = 0;
-    const auto slice = [&](int j) { return static_cast<int64_t>(task.product[j]); };
-    bytes_of_slices<false>(slice, task.count, task.beta, task.bytes,
+    const auto slice = [&](int j) { return task.product[j]; };
+    const auto none = [](int) { return 0.0; };
+    bytes_of_slices<false>(slice, none, 1, 0, task.count, task.beta, task.bytes,
                            [&](int i, uint8_t byte) { bytes[layout.raised + i] = byte; });
     uint32_t carry = 1;
     double p = 0;
