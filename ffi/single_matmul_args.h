@@ -14,8 +14,8 @@ inline xla::ffi::Error single_shape(Dimensions a, Dimensions b, Dimensions row, 
   constexpr const char* kName = "jaxmd_single_matmul";
   JAXMD_CHECK(product_shape(kName, a, b, shape));
   const size_t lead = a.size() - 2;
-  JAXMD_CHECK(expect_shape(kName, "the row maxima", row, a, lead, {shape->m}));
-  JAXMD_CHECK(expect_shape(kName, "the column maxima", column, a, lead, {shape->n}));
+  JAXMD_CHECK(expect_shape(kName, "the array of row maxima", row, a, lead, {shape->m}));
+  JAXMD_CHECK(expect_shape(kName, "the array of column maxima", column, a, lead, {shape->n}));
   JAXMD_CHECK(expect_shape(kName, "the result", c, a, lead, {shape->m, shape->n}));
   if (format == 0 || format == 1) return xla::ffi::Error::Success();
   return invalid(kName, "format is " + std::to_string(format) + "; wanted 0 (f16) or 1 (tf32).");

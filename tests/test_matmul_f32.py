@@ -13,6 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 import single_oracles as oracle
+from handler_calls import assert_same_output_on_every_isa, call
 
 import jaxmd as md
 from jaxmd import _single
@@ -77,6 +78,39 @@ def test_integers_are_exact(engine, emulate):
     x = oracle.operands("uniform(-1, 1)", 30, 30, 1)[0]
     if engine in ("int8", "f32"):
         np.testing.assert_array_equal(product(np.eye(30, dtype=np.float32), x, engine, emulate), x)
+
+
+def test_emulation_on_every_instruction_set():
+    assert_same_output_on_every_isa("""
+import hashlib, jax
+import single_oracles as oracle
+from jaxmd import _single
+jax.config.update("jax_enable_x64", True)
+for kind in oracle.KINDS:
+    for engine in ("f16x3", "tf32x3"):
+        a, b = oracle.operands(kind, 7, 530, 33)
+        print(hashlib.sha256(_single.product(a, b, engine, emulate=True).tobytes()).hexdigest())
+""")
+
+
+def test_handler_refuses_what_does_not_fit():
+    out = [((2, 4), np.float32)]
+    a, b, row, column = (
+        np.ones((2, 8), np.float32),
+        np.ones((8, 4), np.float32),
+        np.ones(2, np.int32),
+        np.ones(4, np.int32),
+    )
+    call("cpu", "jaxmd_single_matmul", out, a, b, row, column, format=0)
+    for wrong, match in [
+        ((a, b[:4], row, column), "leading and inner dimensions must agree"),
+        ((a, b, row[:1], column), r"the array of row maxima has shape \(1,\); wanted \(2"),
+        ((a, b, row, row), r"the array of column maxima has shape \(2,\); wanted \(4"),
+    ]:
+        with pytest.raises(Exception, match=match):
+            call("cpu", "jaxmd_single_matmul", out, *wrong, format=0)
+    with pytest.raises(Exception, match="format is 2; wanted 0"):
+        call("cpu", "jaxmd_single_matmul", out, a, b, row, column, format=2)
 
 
 # special values
