@@ -41,8 +41,10 @@ __device__ inline int shift_of(const int32_t* max_bits, int i, int count) {
 // 2^shift, -126 <= shift <= 127
 __device__ inline float power_of_two(int shift) { return __int_as_float((shift + 127) << 23); }
 
-// x 2^-shift, rounded once
+// x 2^-shift, rounded once: a change of the exponent, unless the result, or x, is zero, subnormal or infinite.
 __device__ inline float unscaled(float x, int shift) {
+  const int bits = __float_as_int(x), biased = bits >> 23 & 255, after = biased - shift;
+  if (biased > 0 && after > 0 && after < 255) return __int_as_float(bits - (shift << 23));
   const double power = __hiloint2double((1023 - shift) << 20, 0);
   return __double2float_rn(__dmul_rn(static_cast<double>(x), power));
 }
@@ -68,6 +70,13 @@ __device__ inline void split_tf32(float x, uint32_t& hi, uint32_t& lo) {
   lo = to_tf32(__fsub_rn(x, __uint_as_float(hi)));
 }
 
+// "%laneid", as a value that the compiler keeps: reading it anew takes as long as a load.
+__device__ inline int lane_once() {
+  int lane;
+  asm volatile("mov.u32 %0, %%laneid;" : "=r"(lane));
+  return lane;
+}
+
 // PTX ISA, "ld.shared", "st.shared"
 __device__ inline float load_shared_float(uint32_t shared) {
   float x;
@@ -86,22 +95,31 @@ __device__ inline void store_shared(uint32_t shared, uint32_t x, uint32_t y, uin
   asm volatile("st.shared.v4.b32 [%0], {%1, %2, %3, %4};" ::"r"(shared), "r"(x), "r"(y), "r"(z), "r"(w) : "memory");
 }
 
-// Stores fragments of 16 rows x 8 columns (mma.cuh) of sums: rows row and row + 8, columns column + 8 j and the next.
+// Stores fragments of 16 rows x 8 columns (mma.cuh) of a warp's sums: rows row + g and row + g + 8, columns
+// column + 8 j + 2 t and the next. The shifts of the columns are read once, a lane each, and handed around.
 template <int kFragments>
 __device__ __forceinline__ void store_sums(const SingleProblem& p, const float (&sum)[kFragments][4], int plane, int row,
-                                           int column) {
+                                           int column, int lane) {
+  static_assert(kFragments % 4 == 0);
   const int32_t *const rows = p.row + int64_t{plane} * p.m, *const columns = p.column + int64_t{plane} * p.n;
-  const int shift[2] = {shift_of(rows, row, p.m), shift_of(rows, row + 8, p.m)};
+  const int i0 = row + lane / 4, j0 = column + lane % 4 * 2;
+  int shift[kFragments / 4];
+#pragma unroll
+  for (int r = 0; r < kFragments / 4; ++r) shift[r] = shift_of(columns, column + 32 * r + lane, p.n);
+  const int top = shift_of(rows, i0, p.m), bottom = shift_of(rows, i0 + 8, p.m);
+  float* const to = p.c + (int64_t{plane} * p.m + i0) * p.n + j0;
+  const bool inside = i0 < p.m, inside_8 = i0 + 8 < p.m;
 #pragma unroll
   for (int j = 0; j < kFragments; ++j) {
-    const int at = column + 8 * j;
-    if (at >= p.n) break;  // n is even
-    const int left = shift_of(columns, at, p.n), right = shift_of(columns, at + 1, p.n);
-#pragma unroll
-    for (int i = 0; i < 2; ++i) {
-      if (row + 8 * i >= p.m) continue;
-      float2* const to = reinterpret_cast<float2*>(p.c + (int64_t{plane} * p.m + row + 8 * i) * p.n + at);
-      *to = make_float2(unscaled(sum[j][2 * i], shift[i] + left), unscaled(sum[j][2 * i + 1], shift[i] + right));
+    const int from = j % 4 * 8 + lane % 4 * 2;
+    const int left = __shfl_sync(~0u, shift[j / 4], from), right = __shfl_sync(~0u, shift[j / 4], from + 1);
+    if (j0 + 8 * j >= p.n) continue;  // n is even
+    if (inside) {
+      *reinterpret_cast<float2*>(to + 8 * j) = make_float2(unscaled(sum[j][0], top + left), unscaled(sum[j][1], top + right));
+    }
+    if (inside_8) {
+      *reinterpret_cast<float2*>(to + 8 * int64_t{p.n} + 8 * j) =
+          make_float2(unscaled(sum[j][2], bottom + left), unscaled(sum[j][3], bottom + right));
     }
   }
 }

@@ -127,9 +127,11 @@ constexpr Variant variant(const char* name, double step, double store) {
 constexpr Variant kVariants[] = {
     variant<WgmmaVariant<SingleTile<false, 192, 5, 2, 4>>>("f16 256x192", 1700, 4000),
     variant<WgmmaVariant<SingleTile<false, 160, 6, 2, 4>>>("f16 256x160", 1450, 3600),
+    variant<WgmmaVariant<SingleTile<false, 160, 6, 2, 4, 2>>>("f16 256x160 h2", 1460, 3600),
     variant<WgmmaVariant<SingleTile<false, 96, 8, 1, 4>>>("f16 128x96", 950, 3000),
     variant<WgmmaVariant<SingleTile<false, 96, 8, 1, 1>>>("f16 128x96 short", 1500, 3000),
     variant<WgmmaVariant<SingleTile<true, 160, 4, 2, 2>>>("tf32 256x160", 2800, 3600),
+    variant<WgmmaVariant<SingleTile<true, 160, 4, 2, 2, 2>>>("tf32 256x160 h2", 2810, 3600),
     variant<WgmmaVariant<SingleTile<true, 128, 4, 2, 2>>>("tf32 256x128", 2300, 3200),
     variant<WgmmaVariant<SingleTile<true, 64, 6, 1, 2>>>("tf32 128x64", 1300, 2600),
     variant<WgmmaVariant<SingleTile<true, 96, 5, 1, 1>>>("tf32 128x96 short", 2300, 3000),

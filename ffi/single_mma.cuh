@@ -187,7 +187,7 @@ __global__ void __launch_bounds__(Tile::kThreads, Tile::kBlocksPerSm)
   cp_async_wait<0>();
 #pragma unroll
   for (int i = 0; i < 2; ++i) {
-    store_sums(p, sum[i], at.plane, at.row + w.row + 16 * i, at.column + w.column - w.g + 2 * w.t);
+    store_sums(p, sum[i], at.plane, at.row + w.row - w.g + 16 * i, at.column + w.column - w.g, lane);
   }
 }
 

@@ -3,8 +3,8 @@
 //   C = 2^-(s_i + s_j) sum over chunks of ( hi hi + 2^-t (lo hi + hi lo) )
 //
 // Shapes:  A [batch, m, k], B [batch, k, n] float32, k and n multiples of 4; C [batch, m, n].
-// Tiling:  two warpgroups multiply, 64 rows of A by kN columns of B each; a third has one warp that copies and three
-//          that convert B. Blocks stay and walk over the tiles. With kCluster = 2 two blocks, one above the other, share
+// Tiling:  two warpgroups multiply, 64 rows of A by kN columns of B each; a third (kHelpers = 2: a third and a fourth)
+//          has one warp that copies and three (seven) that convert B. Blocks stay and walk over the tiles. With kCluster = 2 two blocks, one above the other, share
 //          B: each copies half of it to both.
 // Stage:   32 of k, as two halves of 16. A: two [128][16] floats, read once, straight into the registers of the tensor
 //          cores, and split there. B: two times kN / 32 blocks [16][32] of floats; a warp takes a block into registers,
@@ -26,12 +26,15 @@
 namespace jaxmd {
 namespace cuda {
 
-// kUnits: halves of a stage (16 terms) in a chunk: 4 (f16), 2 (tf32), or 1.
-template <bool kTf32_, int kN_, int kStages_, int kCluster_, int kUnits_>
+// kUnits: halves of a stage (16 terms) in a chunk: 4 (f16), 2 (tf32), or 1. kLeaveOut: parts that do nothing, to see what
+// they cost (examples/bench/kernels/single_matmul_bench.cu): 1 the split of B, 2 the products, 4 the split of A.
+template <bool kTf32_, int kN_, int kStages_, int kCluster_, int kUnits_, int kHelpers_ = 1, int kLeaveOut_ = 0>
 struct SingleTile {
+  static constexpr int kHelpers = kHelpers_, kWorkers = 4 * kHelpers - 1;  // warpgroups that help, warps that convert
+  static constexpr int kLeaveOut = kLeaveOut_;
   static constexpr bool kTf32 = kTf32_;
   static constexpr int kN = kN_, kStages = kStages_, kCluster = kCluster_, kUnits = kUnits_;
-  static constexpr int kBM = 128, kThreads = 384, kFragments = kN / 8;
+  static constexpr int kBM = 128, kThreads = 256 + 128 * kHelpers, kFragments = kN / 8;
   static constexpr int kSteps = kTf32 ? 2 : 1;              // instructions a half
   static constexpr int kHalfA = kBM * 64, kHalfB = kN * 64;  // bytes
   static constexpr int kBlocks = 2 * kN / 32;                // of B, in a stage
@@ -39,7 +42,9 @@ struct SingleTile {
   static constexpr int kBarriers = kStages * kStage, kShared = kBarriers + 24 * kStages;
   static constexpr int kReaders = 8 * kCluster;                   // warps that free a stage
   static constexpr int kChunkStages = kUnits == 4 ? 2 : 1;        // stages walked through together
-  static constexpr int kConsumerRegisters = 224, kOtherRegisters = 56;
+  static constexpr int kRegisters = 512 / (2 + kHelpers) / 8 * 8;  // a thread starts with
+  static constexpr int kConsumerRegisters = kN > 160 ? 224 : kHelpers == 1 ? 216 : 208;
+  static constexpr int kOtherRegisters = ((2 + kHelpers) * kRegisters - 2 * kConsumerRegisters) / kHelpers / 8 * 8;
   static_assert(kN % 32 == 0 && kHalfB % 1024 == 0 && kStage % 1024 == 0);
   static_assert(kShared + 1024 <= 228 * 1024);
 };
@@ -114,37 +119,38 @@ struct SingleBlock {
     });
   }
 
-  // `worker` of three warps takes every third block; a lane has a column of it. The next block is read before the one in
-  // registers is written.
+  // `worker` of kWorkers warps takes every kWorkers-th block; a lane has a column of it. Where there are registers, the
+  // next block is read before the one that they hold is written.
   __device__ __forceinline__ void convert(int worker, int lane) const {
-    constexpr int kRounds = (Tile::kBlocks + 2) / 3, kInHalf = Tile::kN / 32;
+    constexpr int kWorkers = Tile::kWorkers, kRounds = (Tile::kBlocks + kWorkers - 1) / kWorkers;
+    constexpr int kColumns = Tile::kN / 32, kAhead = Tile::kOtherRegisters >= 64 ? 1 : 0;
     SingleRing ring;
-    int turn = worker;  // the first block
     each_tile([&](const SingleTileAt& at) {
-      const int32_t* const column = p.column + int64_t{at.plane} * p.n;
+      float scale[kRounds];
+#pragma unroll
+      for (int r = 0; r < kRounds; ++r) {
+        const int column = at.column + 32 * ((worker + kWorkers * r) % kColumns) + lane;
+        scale[r] = power_of_two(shift_of(p.column + int64_t{at.plane} * p.n, column, p.n));
+      }
+      const auto exists = [&](int r) {
+        return r < kRounds && (kWorkers * (r + 1) <= Tile::kBlocks || worker + kWorkers * r < Tile::kBlocks);
+      };
 #pragma unroll 1
       for (int stage = 0; stage < stages; ++stage) {
-        float scale[kRounds], x[2][16];
-#pragma unroll
-        for (int r = 0; r < kRounds; ++r) {
-          const int block = turn + 3 * r, in_half = block < kInHalf ? block : block - kInHalf;
-          scale[r] = power_of_two(shift_of(column, at.column + 32 * in_half + lane, p.n));
-        }
+        float x[1 + kAhead][16];
+        const uint32_t first = shared + ring.slot * Tile::kStage + 2 * Tile::kHalfA + 2048 * worker;
         mbarrier_wait(full + 8 * ring.slot, ring.phase);
-        const uint32_t b = shared + ring.slot * Tile::kStage + 2 * Tile::kHalfA + 2048 * turn;
-        load_block(x[0], b, lane);
+        if (kAhead == 1) load_block(x[0], first, lane);
 #pragma unroll
-        for (int r = 0; r < kRounds; ++r) {
-          if (r + 1 < kRounds && turn + 3 * (r + 1) < Tile::kBlocks) {
-            load_block(x[(r + 1) % 2], b + 2048 * 3 * (r + 1), lane);
-          }
+        for (int r = 0; r < (Tile::kLeaveOut & 1 ? 0 : kRounds); ++r) {
+          const int ahead = r + kAhead;
+          if (exists(ahead)) load_block(x[ahead % (1 + kAhead)], first + 2048 * kWorkers * ahead, lane);
           __syncwarp();
-          if (turn + 3 * r < Tile::kBlocks) store_block(x[r % 2], b + 2048 * 3 * r, scale[r], lane);
+          if (exists(r)) store_block(x[r % (1 + kAhead)], first + 2048 * kWorkers * r, scale[r], lane);
         }
         fence_shared_async();
         __syncwarp();
         if (lane == 0) mbarrier_arrive(ready + 8 * ring.slot);
-        turn = (turn + 3 * kRounds - Tile::kBlocks) % 3;
         ring.advance<Tile::kStages>();
       }
     });
@@ -184,7 +190,7 @@ struct SingleBlock {
   // Fragments of one half of A for this lane: rows r and r + 8, four neighbours of k.
   __device__ __forceinline__ static void load_a(uint32_t from, const float (&scale)[2], uint32_t* hi, uint32_t* lo) {
 #pragma unroll
-    for (int i = 0; i < 2; ++i) {
+    for (int i = 0; i < (Tile::kLeaveOut & 4 ? 0 : 2); ++i) {
       const float4 v = load_shared_float4(from + i * 8 * 64);
       const float x[4] = {__fmul_rn(v.x, scale[i]), __fmul_rn(v.y, scale[i]), __fmul_rn(v.z, scale[i]),
                           __fmul_rn(v.w, scale[i])};
@@ -199,7 +205,9 @@ struct SingleBlock {
   }
 
   __device__ __forceinline__ void multiply(int warp, int lane) const {
-    using Wgmma = WgmmaFloat<Tile::kFragments, Tile::kTf32>;
+    const auto product = [](float (&c)[Tile::kFragments][4], const uint32_t* a, uint64_t b, int accumulate) {
+      if constexpr (!(Tile::kLeaveOut & 2)) WgmmaFloat<Tile::kFragments, Tile::kTf32>::run(c, a, b, accumulate);
+    };
     constexpr uint32_t kLo = Tile::kTf32 ? 2 * Tile::kHalfB : 32;  // bytes from hi to lo of B
     const int g = lane / 4, t = lane % 4, first_row = 16 * warp + g;  // warp 0 .. 7
     const auto release = [&](int slot) {
@@ -249,8 +257,8 @@ struct SingleBlock {
             wgmma_fence();
 #pragma unroll
             for (int s = 0; s < Tile::kSteps; ++s) {
-              Wgmma::run(c, lo[u % 2] + 4 * s, b + 2 * s, u > 0 || s > 0);
-              Wgmma::run(c, hi[u] + 4 * s, b + 2 * s + kLo / 16, 1);
+              product(c, lo[u % 2] + 4 * s, b + 2 * s, u > 0 || s > 0);
+              product(c, hi[u] + 4 * s, b + 2 * s + kLo / 16, 1);
             }
             wgmma_commit();
             if (u > 0 && u + 1 < Tile::kUnits) wgmma_wait<1>();  // lo[(u + 1) % 2] is free
@@ -275,7 +283,7 @@ struct SingleBlock {
             const uint32_t from = shared + slots[u / 2] * Tile::kStage;
             const uint64_t b = swizzled_rows_64(from + 2 * Tile::kHalfA + (u + chunk) % 2 * Tile::kHalfB);
 #pragma unroll
-            for (int s = 0; s < Tile::kSteps; ++s) Wgmma::run(c, hi[u] + 4 * s, b + 2 * s, 1);
+            for (int s = 0; s < Tile::kSteps; ++s) product(c, hi[u] + 4 * s, b + 2 * s, 1);
           }
           wgmma_commit();
           wgmma_wait<0>();
@@ -289,7 +297,7 @@ struct SingleBlock {
 #pragma unroll
         for (int i = 0; i < Tile::kChunkStages; ++i) release(slots[i]);
       }
-      store_sums(p, sum, at.plane, at.row + first_row, at.column + 2 * t);
+      store_sums(p, sum, at.plane, at.row + 16 * warp, at.column, lane);
     });
   }
 };
@@ -307,7 +315,7 @@ __global__ void __launch_bounds__(Tile::kThreads, 1)
   if (threadIdx.x == 0) {
     for (int s = 0; s < Tile::kStages; ++s) {
       mbarrier_init(block.full + 8 * s, 1);
-      mbarrier_init(block.ready + 8 * s, 3);
+      mbarrier_init(block.ready + 8 * s, Tile::kWorkers);
       mbarrier_init(block.empty + 8 * s, Tile::kReaders);
     }
     mbarrier_fence_init();
@@ -317,7 +325,7 @@ __global__ void __launch_bounds__(Tile::kThreads, 1)
   } else {
     cluster_sync();
   }
-  const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+  const int warp = threadIdx.x / 32, lane = lane_once();
   if (warp < 8) {
     registers_increase<Tile::kConsumerRegisters>();
     block.multiply(warp, lane);
