@@ -26,12 +26,15 @@ struct Reducer {
   int32_t shift;
 };
 
-JAXMD_INLINE Reducer make_reducer(int32_t p, int shift) {
-  const int64_t one = int64_t{1} << (32 + shift);
-  const int32_t factor = static_cast<int32_t>((one + p / 2) / p);
-  return {p, factor, (one >> 1) + (p % 2 == 0 ? factor >> 1 : 0), shift};
+JAXMD_INLINE int32_t reducer_factor(int32_t p, int shift) {
+  return static_cast<int32_t>(((int64_t{1} << (32 + shift)) + p / 2) / p);
 }
-JAXMD_INLINE Reducer reducer(int32_t p) { return make_reducer(p, bit_length(static_cast<uint32_t>(p - 1)) - 2); }
+JAXMD_INLINE Reducer make_reducer(int32_t p, int shift, int32_t factor) {
+  return {p, factor, (int64_t{1} << (31 + shift)) + (p % 2 == 0 ? factor >> 1 : 0), shift};
+}
+JAXMD_INLINE Reducer make_reducer(int32_t p, int shift) { return make_reducer(p, shift, reducer_factor(p, shift)); }
+JAXMD_INLINE int reducer_shift(int32_t p) { return bit_length(static_cast<uint32_t>(p - 1)) - 2; }
+JAXMD_INLINE Reducer reducer(int32_t p) { return make_reducer(p, reducer_shift(p)); }
 JAXMD_INLINE Reducer quick_reducer(int32_t p) { return make_reducer(p, 0); }
 
 // The high word of x y + offset.

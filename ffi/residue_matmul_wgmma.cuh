@@ -20,6 +20,8 @@
 namespace jaxmd {
 namespace JAXMD_ISA {
 
+constexpr int kMostReducers = 320;  // channels whose moduli and factors (two words each) are kept in shared memory
+
 template <int kConsumers_, int kN_, int kStages_, int kCluster_, int kBlocksPerSm_>
 struct WgmmaTile {
   static constexpr int kConsumers = kConsumers_, kN = kN_, kStages = kStages_, kCluster = kCluster_;
@@ -33,7 +35,7 @@ struct WgmmaTile {
   static constexpr int kPartB = kN / kCluster;  // rows of B that a block copies
   static constexpr int kStageA = kBM * kDepth, kStageB = kN * kDepth, kStage = kStageA + kStageB;  // bytes
   static constexpr int kStrips = kStages * kStage, kBarriers = kStrips + 4 * kConsumers * Strip<kStrip>::kBytes;
-  static constexpr int kShared = kBarriers + 16 * kStages;
+  static constexpr int kReducers = kBarriers + 16 * kStages, kShared = kReducers + 8 * kMostReducers;
   static constexpr int kReaders = 4 * kConsumers * kCluster;  // warps that free a stage
   static_assert(kStage % 1024 == 0 && kStageA % 1024 == 0 && kPartB * kDepth % 1024 == 0, "swizzled rows");
   static_assert(kBM <= 256 && kPartB <= 256, "boxes of the copy engine");
@@ -105,13 +107,17 @@ __device__ __forceinline__ void multiply_stages(const ResidueProblem& p, uint32_
       if (lane < Tile::kCluster) mbarrier_arrive_at(empty + 8 * slot, lane);
     }
   };
+  const int2* const reducers = reinterpret_cast<const int2*>(memory + Tile::kReducers);
   Strip<Tile::kStrip> strip(p, memory + Tile::kStrips + warp * Strip<Tile::kStrip>::kBytes, lane);
   Ring<Tile::kStages> ring;
   if (group == 1) second_wait();
   bool leads = Tile::kConsumers == 2 && group == 0;
   for (uint32_t tile = blockIdx.x / Tile::kCluster; tile < tiles; tile += gridDim.x / Tile::kCluster) {
     const PlaneTile at = cluster_tile<Tile>(p, tile, rank);
-    const Reducer m = plane_reducer(p, at.plane);
+    const int channel = at.plane / static_cast<uint32_t>(p.batch);
+    const int2 modulus = channel < kMostReducers ? reducers[channel] : make_int2(p.moduli[channel], 0);
+    const int shift = reducer_shift(modulus.x);
+    const Reducer m = channel < kMostReducers ? make_reducer(modulus.x, shift, modulus.y) : make_reducer(modulus.x, shift);
     int c[Tile::kFragments][4];
 #pragma unroll
     for (int j = 0; j < Tile::kFragments; ++j) c[j][0] = c[j][1] = c[j][2] = c[j][3] = 0;
@@ -166,6 +172,11 @@ __global__ void __launch_bounds__(Tile::kThreads, Tile::kBlocksPerSm)
   const uint32_t shared = static_cast<uint32_t>(__cvta_generic_to_shared(residue_shared));
   const uint32_t full = shared + Tile::kBarriers, empty = full + 8 * Tile::kStages;
   const uint32_t rank = Tile::kCluster == 1 ? 0 : cluster_rank();
+  int2* const reducers = reinterpret_cast<int2*>(residue_shared + Tile::kReducers);
+  for (int c = threadIdx.x; c < min(p.channels, kMostReducers); c += Tile::kThreads) {
+    const int modulus = __ldg(p.moduli + c);
+    reducers[c] = make_int2(modulus, reducer_factor(modulus, reducer_shift(modulus)));
+  }
   if (threadIdx.x == 0) {
     for (int s = 0; s < Tile::kStages; ++s) {
       mbarrier_init(full + 8 * s, 1);

@@ -26,6 +26,8 @@ Limbs = tuple[jax.Array, ...]
 
 SCRATCH = 2**30
 """Bytes of scratch that a product may take even if operands and result are smaller."""
+MOST_SCRATCH = 2**34
+"""Bytes beyond which more scratch saves no time: what is encoded twice then is little beside the products."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -44,8 +46,8 @@ class Tile:
 
 
 def budget(batch: int, m: int, n: int, k: int, limbs: int) -> int:
-    """Bytes of scratch allowed: those of operands and result, or SCRATCH if that is more."""
-    return max(SCRATCH, 8 * limbs * batch * (m * k + k * n + m * n))
+    """Bytes of scratch allowed: those of operands and result, but at least SCRATCH and at most MOST_SCRATCH."""
+    return min(MOST_SCRATCH, max(SCRATCH, 8 * limbs * batch * (m * k + k * n + m * n)))
 
 
 def tile(batch: int, m: int, n: int, k: int, plan: Plan, limbs: int) -> Tile:

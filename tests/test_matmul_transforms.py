@@ -189,10 +189,10 @@ def test_auto_is_a_pure_function_of_the_shapes(monkeypatch):
         monkeypatch.setattr(_ffi, "cpu_features", lambda isa=isa: {"isa": isa})
         assert choose((999, 999), (999, 999), 4, platform="cpu") == fast
     monkeypatch.undo()
-    assert choose((999, 999), (999, 999), 4, platform="cuda") == "fp64"
+    assert choose((999, 999), (999, 999), 4, platform="cuda") == "int8"
     assert choose((500,), (500, 500), 4, platform="cpu") == "direct"
     assert choose((4, 4), (4, 4), 4, platform="cuda") == "direct"
-    assert choose((4, 4), (4, 4), 4, accuracy="normwise", platform="cuda") == "fp64"
+    assert choose((4, 4), (4, 4), 4, accuracy="normwise", platform="cuda") == "int8"
     assert choose((4, 4), (4, 4), 1, platform="cuda") == "float64"
     assert choose((4, 4), (4, 4), 2, accuracy="exact", platform="cpu") == "direct"
     assert choose((64, 64), (64, 64), 1, accuracy="exact", platform="cpu") == "int8"

@@ -27,7 +27,13 @@ def main() -> int:
 
     FIGURES.mkdir(exist_ok=True)
     pyplot.rcParams.update({"axes.grid": True, "grid.alpha": 0.3, "savefig.dpi": 120, "savefig.bbox": "tight"})
-    for name, draw in {"exponent_spread": exponent_spread, "product": product}.items():
+    figures = {
+        "exponent_spread": exponent_spread,
+        "product": product,
+        "residues": residues,
+        "error_and_time": error_and_time,
+    }
+    for name, draw in figures.items():
         figure, axes = pyplot.subplots(figsize=(6.6, 4.3))
         if draw(axes):
             figure.savefig(FIGURES / f"{name}.png")
@@ -69,6 +75,44 @@ def product(axes: Any) -> bool:
     axes.set_title(f"Products end to end{of(records)}")
     if records:
         axes.legend(fontsize="small", ncols=2)
+    return bool(records)
+
+
+def residues(axes: Any) -> bool:
+    """Speed of engine "int8" against n, one curve a precision, beside the double product."""
+    records = select(lines.read("h200"), "residue_product")
+    curves: list[tuple[str, dict[str, Any], str]] = [("double, jnp.matmul", {"engine": "jnp.matmul float64"}, "k--")]
+    for limbs in sorted({r["limbs"] for r in records}):
+        curves.append((NAMES[limbs], {"engine": "int8", "accuracy": "componentwise", "limbs": limbs}, "o-"))
+    for label, wanted, style in curves:
+        points = sorted((r["shape"][0], r["T"]) for r in select(records, "residue_product", **wanted))
+        axes.loglog([n for n, _ in points], [t for _, t in points], style, label=label)
+    sizes = sorted({r["shape"][0] for r in records})
+    axes.set_xticks(sizes, sizes)
+    axes.minorticks_off()
+    axes.set_xlabel("n")
+    axes.set_ylabel("T = 2n³ / time / 10¹²")
+    axes.set_title(f'Engine "int8", default accuracy{of(records)}')
+    if records:
+        axes.legend(fontsize="small", ncols=2)
+    return bool(records)
+
+
+def error_and_time(axes: Any) -> bool:
+    """Error of a product against its time at one size: engines and precisions."""
+    n = [1024, 1024, 1024]
+    records = select(lines.read("h200"), "matmul", shape=n)
+    records += select(lines.read("h200"), "residue_product", shape=n, engine="int8", accuracy="componentwise")
+    for engine, style in {"int8": "o-", "fp64": "s--", "direct": "^:", "jnp.matmul float64": "kx"}.items():
+        points = sorted((r["limbs"], r["seconds"], r["error_relative"]) for r in records if r["engine"] == engine)
+        axes.loglog([1e3 * t for _, t, _ in points], [e for _, _, e in points], style, label=engine)
+        for limbs, seconds, error in points:
+            axes.annotate(NAMES[limbs], (1e3 * seconds, error), textcoords="offset points", xytext=(5, 3), fontsize=8)
+    axes.set_xlabel("ms")
+    axes.set_ylabel("largest |C − AB| / (|A||B|)")
+    axes.set_title(f"Error and time of a product, n = {n[0]}{of(records)}")
+    if records:
+        axes.legend(fontsize="small")
     return bool(records)
 
 

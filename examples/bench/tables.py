@@ -1,4 +1,4 @@
-"""Rewrites the tables in README.md from the committed JSON lines, and nothing else of it.
+"""Rewrites the tables in README.md and examples/bench/README.md from the committed JSON lines, and nothing else there.
 
     python examples/bench/tables.py [--check]
 
@@ -17,21 +17,25 @@ from pathlib import Path
 import lines
 from lines import Record, select
 
-README = Path(__file__).resolve().parents[2] / "README.md"
+HERE = Path(__file__).resolve().parent
+PAGES = (HERE.parents[1] / "README.md", HERE / "README.md")
 NAMES = {1: "d", 2: "dd", 3: "td", 4: "qd", 8: "od", 16: "hd"}
 MISSING = "*No lines are committed yet.*"
 MACHINES = ("h200", "cpu")
 
 
 def main(arguments: list[str]) -> int:
-    old = README.read_text(encoding="utf-8")
-    new = old
-    for name, build in TABLES.items():
-        new = replaced(new, name, build())
-    if "--check" in arguments:
-        return int(new != old)
-    README.write_text(new, encoding="utf-8")
-    return 0
+    tables = {name: build() for name, build in TABLES.items()}
+    changed = 0
+    for page in PAGES:
+        old = page.read_text(encoding="utf-8")
+        new = old
+        for name, table in tables.items():
+            new = replaced(new, name, table)
+        changed |= new != old
+        if "--check" not in arguments:
+            page.write_text(new, encoding="utf-8")
+    return int(changed) if "--check" in arguments else 0
 
 
 def replaced(text: str, name: str, table: str) -> str:
@@ -115,13 +119,14 @@ def residues(machine: str) -> Callable[[], str]:
 
     def build() -> str:
         records = select(lines.read(machine), "residue_product")
-        records.sort(key=lambda r: (r["limbs"], r["shape"], r["engine"] == "flint"))
+        records.sort(key=lambda r: (r["limbs"], r["shape"], r["engine"] == "flint", r["engine"]))
         rows = [
             [
-                r["accuracy"] if r["engine"] == "int8" else f"FLINT, {53 * r['limbs']}-bit integers",
+                residue_label(r),
                 NAMES[r["limbs"]],
                 dimensions(r),
                 milliseconds(r),
+                f"{1e3 * r['single_seconds']:.3g}" if "single_seconds" in r else "–",
                 f"{r['T']:.3g}",
                 f"{r['ratio']:.3g}" if "ratio" in r else "–",
                 f"{r['compile_seconds']:.1f}" if "compile_seconds" in r else "–",
@@ -129,10 +134,95 @@ def residues(machine: str) -> Callable[[], str]:
             ]
             for r in records
         ]
-        header = ["accuracy", "precision", "n", "ms", "T", "time / float64", "compile (s)", "max error / bound"]
+        header = ["accuracy", "", "n", "ms", "one call (ms)", "T", "time / float64", "compile (s)", "max error / bound"]
         return markdown(header, rows) + source(records)
 
     return build
+
+
+def residue_label(record: Record) -> str:
+    if record["engine"] == "flint":
+        return f"FLINT, {53 * record['limbs']}-bit integers"
+    if record["engine"] == "int8":
+        return str(record["accuracy"])
+    return f'"auto", {record["accuracy"]}' if record["engine"] == "auto" else str(record["engine"])
+
+
+def residue_grid() -> str:
+    """T of engine "int8" by limbs and n, errors in brackets, beside the double product of the same run."""
+    records = select(lines.read("h200"), "residue_product")
+    sizes = sorted({r["shape"][0] for r in records})
+    rows = []
+    for label, wanted in [
+        ("double, `jnp.matmul`", {"engine": "jnp.matmul float64"}),
+        ('d, "auto"', {"engine": "auto", "limbs": 1}),
+        ('d, "int8"', {"engine": "int8", "limbs": 1, "accuracy": "componentwise"}),
+        ('d, "int8", normwise', {"engine": "int8", "limbs": 1, "accuracy": "normwise"}),
+        *((NAMES[l], {"engine": "int8", "limbs": l, "accuracy": "componentwise"}) for l in (2, 4, 8, 16)),
+    ]:
+        found = {r["shape"][0]: f"{r['T']:.3g} ({units(r)})" for r in select(records, "residue_product", **wanted)}
+        if found:
+            rows.append([label, *(found.get(n, "–") for n in sizes)])
+    return markdown(["T (max error / bound)", *(f"n = {n}" for n in sizes)], rows) + source(records)
+
+
+def guarantee() -> str:
+    records = select(lines.read("h200"), "residue_guarantee")
+    rows = [
+        [r["method"], dimensions(r), milliseconds(r), f"{r['over_normwise']:.2f}", units(r)]
+        for r in sorted(records, key=lambda r: r["shape"])
+    ]
+    return markdown(["dd matrices", "n", "ms", "time / normwise", "max error / bound"], rows) + source(records)
+
+
+def residue_batches() -> str:
+    records = select(lines.read("h200"), "residue_batch")
+    rows = [
+        [f"{r['batch']} × {r['shape'][0]}²", NAMES[r["limbs"]], r["engine"], milliseconds(r), f"{r['T']:.3g}", units(r)]
+        for r in records
+    ]
+    return markdown(["", "", "engine", "ms", "T", "max error / bound"], rows) + source(records)
+
+
+def residue_tiles() -> str:
+    """The product kernel alone: int8 TOPS of each tile, all results checked against integers on a sample."""
+    records = select(lines.read("h200"), "kernel_matmul")
+    rows = [
+        [
+            r["method"] or "chosen",
+            NAMES[r["limbs"]],
+            (f"{r['batch']} × " if "batch" in r else "") + dimensions(r),
+            str(r["channels"]),
+            milliseconds(r),
+            f"{r['tops']:.4g}",
+            percent(r["share"]),
+            str(r["wrong"]),
+        ]
+        for r in records
+    ]
+    header = ["tile", "", "n", "int8 products", "ms", "int8 TOPS", "of 1979", "wrong residues"]
+    return markdown(header, rows) + source(records)
+
+
+def residue_codec() -> str:
+    """The encode and decode kernels alone: bandwidth of what they must move once."""
+    names = {"kernel_encode_left": "encode a", "kernel_encode_right": "encode b", "kernel_decode": "decode"}
+    records = [r for r in lines.read("h200") if r["operation"] in names]
+    rows = [
+        [
+            names[r["operation"]],
+            NAMES[r["limbs"]],
+            dimensions(r),
+            milliseconds(r),
+            f"{1e12 * r['seconds'] / r['shape'][0] ** 2:.3g}",
+            f"{r['bytes_per_second'] / 1e12:.2f}",
+            percent(r["share"]),
+            str(r["wrong"]),
+        ]
+        for r in sorted(records, key=lambda r: (r["limbs"], r["operation"], r["shape"]))
+    ]
+    header = ["kernel", "", "n", "ms", "ps an entry", "TB/s", "of 4.8", "wrong"]
+    return markdown(header, rows) + source(records)
 
 
 def steps(machine: str) -> Callable[[], str]:
@@ -326,6 +416,13 @@ TABLES: dict[str, Callable[[], str]] = {
     "kernel": kernel,
     "product": product("h200"),
     "product-cpu": product("cpu"),
+    "residues": residue_grid,
+    "residues-h200": residues("h200"),
+    "steps-h200": steps("h200"),
+    "tiles": residue_tiles,
+    "codec": residue_codec,
+    "guarantee": guarantee,
+    "residue-batches": residue_batches,
     "residues-cpu": residues("cpu"),
     "steps-cpu": steps("cpu"),
     "table-1": table_1,
