@@ -56,10 +56,9 @@ def test_no_worse_than_a_chain_of_multiply_adds(engine, kind):
 @pytest.mark.parametrize("kind", oracle.KINDS)
 @pytest.mark.parametrize("engine", KERNELS)
 def test_no_worse_than_a_chain_at_large_k(engine, kind):
-    for k in (4096, 2**16):
-        a, b = oracle.operands(kind, 8, k, 16)
-        ours = oracle.residual(product(a, b, engine, True), a, b)
-        assert ours <= 0.75 * oracle.residual(oracle.chain(a, b), a, b), k
+    a, b = oracle.operands(kind, 8, 2**16, 8)
+    ours = oracle.residual(product(a, b, engine, True), a, b)
+    assert ours <= 0.75 * oracle.residual(oracle.chain(a, b), a, b)
 
 
 @pytest.mark.parametrize("engine", KERNELS)
