@@ -443,7 +443,7 @@ def test_addition_to_nearest():
     x[2000:] &= 0x80FFFFFF
     y[2000:] &= 0x80FFFFFF
     decoded = [_bits.decode(jnp.asarray(v), f) for v in (x, y)]
-    got = np.asarray(_fused.add_nearest(*decoded, _specs.ROUNDINGS["RNE-FP32"]))
+    got = np.asarray(jax.jit(_fused.add_nearest, static_argnums=2)(*decoded, _specs.ROUNDINGS["RNE-FP32"]))
     for p, q, bits in zip(x.tolist(), y.tolist(), got.tolist()):
         u, v = value_of(p, f), value_of(q, f)
         if isinstance(u, Fraction) and isinstance(v, Fraction) and u + v != 0:
@@ -497,7 +497,7 @@ def test_one_step():
 def test_bits_and_values():
     for f in tensorcore.FORMATS.values():
         size = min(f.width, 16)
-        for bits in range(0, 1 << size, 7 if size == 16 else 1):
+        for bits in range(0, 1 << size, 37 if size == 16 else 1):
             x = value_of(bits, f)
             if x == x and not f.unused and bits < 1 << (1 + f.exponent_bits + f.mantissa_bits) and f.exponent_bits:
                 again = bits_of(x, f)
@@ -540,7 +540,7 @@ def test_errors():
 
 @pytest.mark.parametrize(
     "arch, instruction",
-    [(H, "wgmma.k16.f32.f16.f16"), (A, "mma.m16n8k8.f32.tf32.tf32.f32"), (H, "wgmma.k32.f16.e4m3.e5m2"), CHAINED[2]],
+    [(A, "mma.m16n8k8.f32.tf32.tf32.f32"), (H, "wgmma.k32.f16.e4m3.e5m2")],
 )
 def test_compiled_and_in_jax(arch, instruction):
     """The handler's bits are those of plain JAX, which every other backend runs: narrow and wide, special and not."""

@@ -2,6 +2,7 @@
 
 import itertools
 from fractions import Fraction
+from pathlib import Path
 
 import jax
 import jax.numpy as jnp
@@ -265,3 +266,20 @@ def test_explanations_of_other_kinds():
     assert special.result == float("inf") and "inf" in str(special)
     with pytest.raises(ValueError, match="up to 16"):
         explain([1] * 17, [1] * 17, 0, spec("hopper", "wgmma.k16.f32.bf16.bf16"))
+
+
+def test_the_tour(tmp_path, capsys, monkeypatch):
+    """examples/tensorcore_arithmetic.py: its figures for the worked example, and a user's numbers."""
+    pytest.importorskip("matplotlib")
+    monkeypatch.syspath_prepend(str(Path(__file__).resolve().parents[1] / "examples"))
+    import tensorcore_arithmetic
+
+    tensorcore_arithmetic.main(["--rows", "2", "--picture", str(tmp_path / "x.png")])
+    shown = capsys.readouterr().out
+    results = ["2304", "2304", "2304.25", "2304.25", "2048", "2304.25"]
+    assert [line.split()[-1] for line in shown.splitlines()[2:8]] == results
+    assert (tmp_path / "x.png").exists() and "every 64" in shown
+    tensorcore_arithmetic.main(
+        ["--a", "1", "0.1", "--b", "3", "1", "--c", "7", "--instruction", "wgmma.k32.f32.e4m3.e4m3"]
+    )
+    assert "FMA chain" in capsys.readouterr().out

@@ -15,6 +15,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import lines
+import tensorcore_tables
 from lines import Record, select
 
 HERE = Path(__file__).resolve().parent
@@ -411,6 +412,14 @@ def single_accuracy(machine: str) -> Callable[[], str]:
     return build
 
 
+def placed(build: Callable[[], tensorcore_tables.Table]) -> Callable[[], str]:
+    def table() -> str:
+        header, rows, records = build()
+        return markdown(header, rows) + source(records)
+
+    return table
+
+
 TABLES: dict[str, Callable[[], str]] = {
     "precision": precision,
     "kernel": kernel,
@@ -434,6 +443,8 @@ TABLES: dict[str, Callable[[], str]] = {
     "targets": targets,
     "single": single,
     "single-accuracy": single_accuracy("cpu"),
+    "tensorcore": placed(tensorcore_tables.issued),
+    "tensorcore-predict": placed(tensorcore_tables.predicted),
 }
 
 

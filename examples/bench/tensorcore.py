@@ -89,7 +89,7 @@ def probe(report: harness.Report, which: str) -> None:
         differences = found.differences(s)
         report.line(
             "tensorcore-probe",
-            instruction=s.instruction,
+            engine=s.instruction,
             error=len(differences),
             differences=differences,
             length=found.length,
@@ -117,7 +117,7 @@ def issue(report: harness.Report, which: str) -> None:
             total, wrong = total + count, wrong + errors
             report.line(
                 "tensorcore-issue",
-                instruction=s.instruction,
+                engine=s.instruction,
                 outputs=count,
                 error=errors,
                 payloads=sum(v.payloads for *_, v in found),
@@ -221,8 +221,8 @@ def predict(report: harness.Report, found: Iterable[Product]) -> None:
             return
         report.line(
             "tensorcore-predict",
-            kind=p.kind,
-            library=p.library,
+            method=p.kind,
+            engine=p.library,
             shape=list(p.shape),
             outputs=got.size,
             **best,
