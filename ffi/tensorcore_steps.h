@@ -33,15 +33,18 @@ struct StepTask {
   int64_t m, k, n;
 };
 
-// Lanes that columns are padded to, whatever the instruction set.
-constexpr int64_t kStepLanes = 16;
+// Lanes that columns are padded to, whatever the instruction set, and columns of a kernel call.
+constexpr int64_t kStepLanes = 16, kStepColumns = 64;
 
-constexpr int64_t step_columns(int64_t n) { return (n + kStepLanes - 1) / kStepLanes * kStepLanes; }
+constexpr int64_t step_padded(int64_t n) { return (n + kStepLanes - 1) / kStepLanes * kStepLanes; }
 
-// int32 entries of scratch of a kernel call: the parts of b, and of one row of a.
-constexpr int64_t step_scratch(int64_t k, int64_t n) { return 4 * (k * step_columns(n) + step_columns(k)); }
+// int32 entries of scratch of a kernel call: the parts of b's columns, and of one row of a.
+constexpr int64_t step_scratch(int64_t k, int64_t columns) { return 4 * (k * step_padded(columns) + step_padded(k)); }
 
-// Rows row … row + rows − 1 of one case.
-using StepKernel = void(const StepRule& rule, const StepTask& task, int64_t row, int64_t rows, int32_t* scratch);
+// Outputs [row, row + rows) x [column, column + columns) of one case.
+struct StepPanel {
+  int64_t row, rows, column, columns;
+};
+using StepKernel = void(const StepRule& rule, const StepTask& task, const StepPanel& panel, int32_t* scratch);
 
 }  // namespace jaxmd

@@ -1,4 +1,4 @@
-// jaxmd_tensorcore_steps on the CPU: checks, and rows of cases on XLA's thread pool. The kernel is in
+// jaxmd_tensorcore_steps on the CPU: checks, and panels of cases on XLA's thread pool. The kernel is in
 // tensorcore_steps_simd.cc, the formula in tensorcore_steps.h.
 #include <algorithm>
 #include <vector>
@@ -10,7 +10,7 @@
 
 namespace jaxmd {
 
-JAXMD_FOR_EACH_ISA(extern StepKernel step_rows;)
+JAXMD_FOR_EACH_ISA(extern StepKernel step_panel;)
 
 namespace {
 
@@ -44,19 +44,21 @@ ffi::Error steps(ffi::ThreadPool pool, ffi::Buffer<ffi::U32> a, ffi::Buffer<ffi:
                              std::to_string(fraction_bits) + "; wanted k a multiple of L and F no less than a product's bits.");
   }
   if (s.batch * s.m * s.n == 0) return ffi::Error::Success();
-  const int64_t cost = s.n * (s.k + 8);  // of a row, in terms
-  const int64_t rows = std::min(s.m, std::max<int64_t>(16, 20000 / cost));
-  const int64_t panels = (s.m + rows - 1) / rows, grain = std::max<int64_t>(1, 20000 / (cost * rows));
-  StepKernel* const kernel = JAXMD_CHOSEN(step_rows);
+  const int64_t columns = std::min(s.n, kStepColumns), cost = columns * (s.k + 8);  // of a row, in terms
+  const int64_t rows = std::min(s.m, std::max<int64_t>(32, 20000 / cost));
+  const int64_t down = (s.m + rows - 1) / rows, across = (s.n + columns - 1) / columns;
+  const int64_t grain = std::max<int64_t>(1, 20000 / (cost * rows));
+  StepKernel* const kernel = JAXMD_CHOSEN(step_panel);
   const uint32_t *const a_data = a.typed_data(), *const b_data = b.typed_data(), *const c_data = c.typed_data();
   uint32_t* const d_data = d->typed_data();
-  parallel_for(pool, s.batch * panels, grain, [=](int64_t begin, int64_t end) {
-    std::vector<int32_t> scratch(step_scratch(s.k, s.n));
+  parallel_for(pool, s.batch * down * across, grain, [=](int64_t begin, int64_t end) {
+    std::vector<int32_t> scratch(step_scratch(s.k, columns));
     for (int64_t t = begin; t < end; ++t) {
-      const int64_t batch = t / panels, row = t % panels * rows;
+      const int64_t batch = t / (down * across), row = t / across % down * rows, column = t % across * columns;
       const StepTask task{a_data + batch * s.m * s.k, b_data + batch * s.k * s.n, c_data + batch * s.m * s.n,
                           d_data + batch * s.m * s.n, s.m, s.k, s.n};
-      kernel(rule, task, row, std::min(rows, s.m - row), scratch.data());
+      const StepPanel panel{row, std::min(rows, s.m - row), column, std::min(columns, s.n - column)};
+      kernel(rule, task, panel, scratch.data());
     }
   });
   return ffi::Error::Success();

@@ -1,11 +1,11 @@
-// d = ρ(c + Σ_l a_l b_l), step after step, for rows of one case, on vectors of columns.
+// d = ρ(c + Σ_l a_l b_l), step after step, for a panel of one case, on vectors of columns.
 //
 // Shapes: tensorcore_steps.h. Compiled once per instruction set: vectors of 4 (SSE2, NEON), 8 (AVX2) or 16 lanes.
-// Tiling: b is decoded once, [l][column], padded to whole vectors; a row of a as well. A vector of outputs goes through
+// Tiling: the panel's columns of b are decoded once, [l][column], padded to whole vectors; a row of a as well. A vector of outputs goes through
 //   all its steps before the next, so that c stays in registers.
 // Exact: integers; the same bits on every instruction set, and as in JAX.
-// Cost: two passes over the L terms, about sixteen vector operations a term, and one scalar rounding an output: 0.5 s
-//   for 100 000 tiles of 16 x 8 x 16 on two cores with AVX2 or AVX-512 (0.8 s portable), where the same in JAX takes 2 s.
+// Cost: two passes over the L terms, about sixteen vector operations a term, and thirty an output and step to round:
+//   0.2 s of processor time for 100 000 tiles of 16 x 8 x 16 with AVX-512 (examples/bench/tensorcore.py, part speed).
 // Source: the "T-FDPA" of MMA-Sim (arXiv:2511.10909); the arrangement is ours.
 #include "tensorcore_steps.h"
 
@@ -30,6 +30,7 @@ constexpr int kLanes = kBytes / 4;
 static_assert(kStepLanes % kLanes == 0);
 typedef int32_t Int __attribute__((vector_size(kBytes)));
 typedef uint32_t Word __attribute__((vector_size(kBytes)));
+typedef float Float __attribute__((vector_size(kBytes)));
 
 constexpr int32_t kNowhere = -4096;  // the exponent of a zero: below every sum of two exponents
 constexpr int32_t kNan = 1, kInfinite = 2, kZero = 4;
@@ -100,28 +101,34 @@ bool decode_row(const uint32_t* from, int64_t count, const StepFormat& f, int sh
   return any(special);
 }
 
-// Bits of ±size·2^bottom, rounded as the rule says; size is not 0.
-inline uint32_t round_sum(uint32_t size, bool negative, int32_t bottom, const StepRule& r) {
+// floor(log2 x), 0 for x = 0: the exponent that a float has; without the bit below the top it cannot round up to the next.
+inline Int floor_log2(Word x) {
+  const Word top = (x & ~(x >> 1)) >> 1;
+  const Float f = __builtin_convertvector(reinterpret_cast<Int>(top), Float);
+  return larger((reinterpret_cast<Int>(f) >> 23) - 126, Int{});
+}
+
+// Bits of ±size·2^bottom, rounded as the rule says; a zero has no sign.
+inline Int round_sums(Word size, Int negative, Int bottom, const StepRule& r) {
   const int width = r.half ? 16 : 32, mantissa = r.half ? 10 : 23, low = r.half ? -14 : -126, high = r.half ? 15 : 127;
-  const uint32_t infinity = r.half ? 0x7c00u : 0x7f800000u, sign = negative ? 1u << (width - 1) : 0u;
-  const int top = 31 - __builtin_clz(size), p = r.output_bits;
-  const int exponent = bottom + top > low ? bottom + top : low;
-  if (exponent > high) return sign | infinity;
-  const int shift = exponent - p - bottom;
-  uint32_t kept;
-  if (shift <= 0) {
-    kept = size << -shift;
-  } else if (shift > 31) {
-    kept = 0;
-  } else {
-    kept = size >> shift;
-    if (r.half) {
-      const uint32_t rest = size & ((1u << shift) - 1), half = 1u << (shift - 1);
-      kept += rest > half || (rest == half && (kept & 1) != 0);
-    }
+  const int32_t infinity = r.half ? 0x7c00 : 0x7f800000, p = r.output_bits;
+  const Int exponent = larger(bottom + floor_log2(size), broadcast(low)), shift = exponent - p - bottom;
+  const Word left = reinterpret_cast<Word>(larger(-shift, Int{}));
+  const Word right = reinterpret_cast<Word>(smaller(larger(shift, Int{}), broadcast(31)));
+  Word kept = (size << left) >> right;
+  if (r.half) {
+    const Word rest = size - ((size >> right) << right), half = ((Word{} + 1u) << right) >> 1;
+    const Int up = reinterpret_cast<Int>(rest > half) |
+                   (reinterpret_cast<Int>(rest == half) & reinterpret_cast<Int>(half != 0) & -reinterpret_cast<Int>(kept & 1u));
+    kept -= reinterpret_cast<Word>(up);
   }
-  const uint32_t bits = ((static_cast<uint32_t>(exponent - low) << p) + kept) << (mantissa - p);
-  return bits >= infinity ? sign | infinity : bits == 0 ? 0 : sign | bits;
+  const Word fields = reinterpret_cast<Word>(smaller(exponent - low, broadcast(high - low + 1))) << p;
+  Int bits = reinterpret_cast<Int>((fields + kept) << (mantissa - p));
+  bits = smaller(bits & INT32_MAX, broadcast(infinity));
+  bits = exponent > high ? broadcast(infinity) : bits;
+  bits &= reinterpret_cast<Int>(size != 0);
+  const int32_t sign = static_cast<int32_t>(1u << (width - 1));
+  return bits | (negative & (bits != 0) & sign);
 }
 
 // Lanes that are Inf (+1, -1) or NaN (2) instead of a finite sum; 0 for the others.
@@ -142,23 +149,25 @@ inline Int special_sums(const Table& a, const Table& b, int64_t stride, int64_t 
 
 }  // namespace
 
-extern StepKernel step_rows;
-void step_rows(const StepRule& r, const StepTask& task, int64_t row, int64_t rows, int32_t* scratch) {
-  const int64_t stride = step_columns(task.n);
+extern StepKernel step_panel;
+void step_panel(const StepRule& r, const StepTask& task, const StepPanel& panel, int32_t* scratch) {
+  const int64_t stride = step_padded(panel.columns);
   const StepFormat format_c = r.half ? StepFormat{5, 10, 2, 0} : StepFormat{8, 23, 2, 0};
   const Table b(scratch, task.k * stride);
-  const Table a(scratch + 4 * task.k * stride, step_columns(task.k));
+  const Table a(scratch + 4 * task.k * stride, step_padded(task.k));
   bool special_b = false;
-  for (int64_t l = 0; l < task.k; ++l) special_b |= decode_row(task.b + l * task.n, task.n, r.b, 0, b, l * stride);
+  for (int64_t l = 0; l < task.k; ++l) {
+    special_b |= decode_row(task.b + l * task.n + panel.column, panel.columns, r.b, 0, b, l * stride);
+  }
   const int scale = r.fraction_bits - r.a.mantissa_bits - r.b.mantissa_bits;  // of products, not negative
   const int scale_c = r.fraction_bits - format_c.mantissa_bits;
   const int width = r.half ? 16 : 32;
-  for (int64_t i = row; i < row + rows; ++i) {
+  for (int64_t i = panel.row; i < panel.row + panel.rows; ++i) {
     const bool special_a = decode_row(task.a + i * task.k, task.k, r.a, scale, a, 0);
-    for (int64_t j = 0; j < task.n; j += kLanes) {
-      const int64_t count = task.n - j < kLanes ? task.n - j : kLanes;
+    for (int64_t j = 0; j < panel.columns; j += kLanes) {
+      const int64_t count = panel.columns - j < kLanes ? panel.columns - j : kLanes, at = i * task.n + panel.column + j;
       Int bits = Int{};
-      std::memcpy(&bits, task.c + i * task.n + j, 4 * count);
+      std::memcpy(&bits, task.c + at, 4 * count);
       for (int64_t l = 0; l < task.k; l += r.length) {
         const Parts c = decode(bits, format_c);
         Int e_max = larger(c.exponent, broadcast(r.zero_exponent));
@@ -176,31 +185,19 @@ void step_rows(const StepRule& r, const StepTask& task, int64_t row, int64_t row
         const Word plus = total - minus;
         const Int negative = reinterpret_cast<Int>(minus > plus);
         const Word size = minus > plus ? minus - plus : plus - minus;
-        uint32_t sizes[kLanes], out[kLanes];
-        int32_t signs[kLanes], e[kLanes];
-        std::memcpy(sizes, &size, kBytes);
-        std::memcpy(signs, &negative, kBytes);
-        std::memcpy(e, &e_max, kBytes);
-        for (int lane = 0; lane < kLanes; ++lane) {
-          out[lane] = sizes[lane] == 0 ? 0 : round_sum(sizes[lane], signs[lane] != 0, e[lane] - r.fraction_bits, r);
-        }
+        bits = round_sums(size, negative, e_max - r.fraction_bits, r);
         if (special_a || special_b || any(c.kind & (kNan | kInfinite))) {
           Table here = b;
           here.kind += j;
           here.sign += j;
-          int32_t found[kLanes];
           const Int special = special_sums(a, here, stride, l, r.length, c);
-          std::memcpy(found, &special, kBytes);
-          for (int lane = 0; lane < kLanes; ++lane) {
-            const uint32_t infinity = r.half ? 0x7c00u : 0x7f800000u, sign = 1u << (width - 1);
-            if (found[lane] == 2) out[lane] = sign - 1;
-            if (found[lane] == 1) out[lane] = infinity;
-            if (found[lane] == -1) out[lane] = infinity | sign;
-          }
+          const int32_t infinity = r.half ? 0x7c00 : 0x7f800000, sign = static_cast<int32_t>(1u << (width - 1));
+          bits = special == 2 ? broadcast(r.half ? 0x7fff : 0x7fffffff) : bits;
+          bits = special == 1 ? broadcast(infinity) : bits;
+          bits = special == -1 ? broadcast(infinity | sign) : bits;
         }
-        std::memcpy(&bits, out, kBytes);
       }
-      std::memcpy(task.d + i * task.n + j, &bits, 4 * count);
+      std::memcpy(task.d + at, &bits, 4 * count);
     }
   }
 }

@@ -29,7 +29,7 @@ from jaxmd import tensorcore
 from jaxmd.tensorcore import Spec
 
 PARTS = ("probe", "issue", "predict")
-REST = "rest"
+REST, SPEED = "rest", "speed"
 OUTPUTS = 1_000_000  # of each instruction, kind of bits and way to issue it
 SHAPES = [
     (256, 256, 256),
@@ -235,14 +235,34 @@ def rounded(x: np.ndarray) -> np.ndarray:
     return ((x.view(np.uint32) + np.uint32(0x1000)) & np.uint32(0xFFFFE000)).view(np.float32)
 
 
+def speed(report: harness.Report) -> None:
+    """The model itself: tiles of m16n8k16, normal numbers, checked against `explain` in a few entries."""
+    s, tiles = tensorcore.spec("hopper", "mma.m16n8k16.f32.f16.f16.f32"), 100_000
+    keys = jax.random.split(jax.random.key(3), 3)
+    a, b, c = (
+        tensorcore.to_bits(jax.random.normal(key, shape, jnp.float32).astype(f.dtype), f)
+        for key, shape, f in zip(keys, ((tiles, 16, 16), (tiles, 16, 8), (tiles, 16, 8)), (s.a, s.b, s.c), strict=True)
+    )
+    d, timing = harness.measure(lambda *x: tensorcore.mma(*x, s), [(a, b, c)])
+    wrong = sum(
+        tensorcore.explain(a[t, 3], b[t, :, 5], c[t, 3, 5], s).bits != int(d[t, 3, 5]) for t in range(0, tiles, 5000)
+    )
+    report.line("tensorcore-speed", timing, engine=s.instruction, tiles=tiles, error=wrong)
+
+
 def main() -> None:
     own = argparse.ArgumentParser(add_help=False)
     own.add_argument("--only", default=",".join(PARTS))
     chosen, sys.argv[1:] = own.parse_known_args()
     parts = chosen.only.split(",")
     arguments = harness.arguments(__doc__)
-    if set(parts) - {*PARTS, REST}:
-        raise SystemExit(f"tensorcore.py: --only {chosen.only} came; wanted some of {', '.join(PARTS)}, {REST}.")
+    if set(parts) - {*PARTS, REST, SPEED}:
+        raise SystemExit(
+            f"tensorcore.py: --only {chosen.only} came; wanted some of {', '.join(PARTS)}, {REST}, {SPEED}."
+        )
+    if parts == [SPEED]:
+        speed(harness.Report(arguments))
+        return
     if not harness.on_gpu():
         raise SystemExit("tensorcore.py: needs an NVIDIA GPU; the tests hold the model against recorded outputs.")
     report = harness.Report(arguments)

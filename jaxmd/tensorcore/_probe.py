@@ -127,6 +127,14 @@ def probe(
 
     Returns: a `Record`; print it, or ask for its `differences` from a spec.
 
+    A library's matrix product computes 128 rows at once on the diagonal:
+
+        def dot(a, b, c):
+            x, y = (jnp.asarray(from_bits(v, "bf16")) for v in (a, b))
+            return to_bits(jnp.diagonal(jnp.matmul(x, y.T, preferred_element_type=jnp.float32)), "f32")
+
+        probe(dot, "bf16", k=32, takes_c=False)
+
     Limits: the formats need a range of about 2^34 between products, or the steps cannot be told apart (not e2m1).
     """
     fa, fb, fd = (format_of(f, "jaxmd.tensorcore.probe") for f in (a, a if b is None else b, d))
