@@ -3,7 +3,7 @@
 #
 #   bash examples/bench/h200.sh [--quick] [--limit SECONDS] [--only STEP[,STEP…]] [--python PYTHON]
 #
-# Steps: build test sanitize kernel product residues single paper spread batches arithmetic import, and tune (only by --only). Needs
+# Steps: build test sanitize kernel product residues single paper spread batches arithmetic import tensorcore, and tune (only by --only). Needs
 # nvcc, and the build requirements of pyproject.toml in PYTHON's environment (nothing is downloaded). Lines go to $OUT/h200.jsonl, logs to $OUT/*.log;
 # without $OUT, to examples/bench/results/. A step that fails or runs out of time does not stop the next; the last lines
 # printed are a summary. Exit status: the number of failed steps.
@@ -79,6 +79,7 @@ bench spread 40 exponent_spread.py
 bench batches 40 small_batches.py
 bench arithmetic 40 arithmetic.py
 bench import 30 import_time.py
+bench tensorcore 60 tensorcore.py
 export JAX_COMPILATION_CACHE_DIR=$(mktemp -d) JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS=0
 step sanitize 75 sanitizer.log "$python" examples/bench/sanitizer_case.py
 sanitizer memcheck
