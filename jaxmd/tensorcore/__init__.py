@@ -1,12 +1,13 @@
 """What tensor cores compute, bit for bit: a model of their arithmetic, and what it proves.
 
-    spec, specs                      the table of instructions
-    to_bits, from_bits               arrays of values to and from the bits that everything here takes and gives
-    fused_dot_add, mma, matmul       one step, one instruction, a product with promotion and split-K
-    explain                          one output walked through, as text and as a picture
-    is_exact, max_exact_k, was_exact certificates that sums do not round: for all operands of so many bits, for given ones
-    probe                            what an unknown unit computes
-    issue, verify                    the instruction itself on the GPU at hand, and the model held against it
+spec, specs                      the table of instructions
+to_bits, from_bits               arrays of values to and from the bits that everything here takes and gives
+fused_dot_add, mma, matmul       one step, one instruction, a product with promotion and split-K
+explain                          one output walked through, as text and as a picture
+is_exact, max_exact_k            certificate that sums do not round, for all operands of so many bits
+was_exact                        the same for given operands
+probe                            what an unknown unit computes
+issue, verify                    the instruction itself on the GPU at hand, and the model held against it
 """
 
 from ._bits import FORMATS as FORMATS
