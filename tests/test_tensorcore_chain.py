@@ -1,6 +1,7 @@
 """Instructions and products as programs: batches, transformations, settings, both lowerings, errors; against fractions,
 one output at a time."""
 
+import dataclasses
 import math
 from fractions import Fraction
 
@@ -12,7 +13,7 @@ from handler_calls import assert_same_output_on_every_isa
 from tensorcore_cases import random_bits
 
 from jaxmd import tensorcore
-from jaxmd.tensorcore import _bits, _fused, _specs, _steps, bits_of, explain, spec, value_of
+from jaxmd.tensorcore import _bits, _fused, _specs, _steps, _verify, bits_of, explain, spec, value_of
 
 V, A, H = "volta", "ampere", "hopper"
 
@@ -254,3 +255,51 @@ for name in ("wgmma.k16.f32.bf16.bf16", "wgmma.k16.f16.f16.f16", "wgmma.k32.f32.
 print(h.hexdigest())
 """
     assert_same_output_on_every_isa(script)
+
+
+# --- against the hardware, as far as this goes without it ------------------------------------------------------------
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["wgmma.k16.f32.f16.f16", "wgmma.k32.s32.s8.s8"])
+def test_verification_counts_what_differs(monkeypatch, name):
+    """With the model in the place of the hardware nothing differs; with a wrong one the rows are listed."""
+    s = spec(H, name)
+    wrong = {"fused": {"fraction_bits": 24}, "integer": {"a": tensorcore.FORMATS["u8"]}}
+
+    def hardware(unit):
+        def issued(a, b, c, _, accumulate=True, negate_a=False):
+            a = _verify._negated(a, s.a) if negate_a else a
+            return tensorcore.mma(a, b, c if accumulate else jnp.zeros_like(c), unit)
+
+        return issued
+
+    kinds = ("bits",) if s.operation == "integer" else ("near", "cancel")
+    monkeypatch.setattr(_verify, "issue", hardware(s))
+    for kind in kinds:
+        options = {"accumulate": kind != "near", "negate_a": kind == "cancel" and s.operation == "fused"}
+        verdict = tensorcore.verify(s, kind, outputs=3000, **options)
+        assert verdict.outputs >= 3000 and verdict.mismatches == 0 and verdict.first == ()
+    monkeypatch.setattr(_verify, "issue", hardware(dataclasses.replace(s, **wrong[s.operation])))
+    verdict = tensorcore.verify(s, kinds[-1], outputs=3000)
+    assert 0 < verdict.mismatches < verdict.outputs
+    for d in verdict.first:
+        assert explain(np.array(d.a, s.a.word), np.array(d.b, s.b.word), np.array(d.c, s.c.word), s).bits == d.model
+        assert d.model != d.hardware
+    with pytest.raises(ValueError, match="kind 'other'"):
+        tensorcore.verify(s, "other")
+
+
+def test_issuing_needs_a_gpu():
+    if jax.default_backend() == "gpu":
+        pytest.skip("there is one")
+    s = spec(H, "wgmma.k16.f32.f16.f16")
+    a, b, c = operands(s, 64, 8, 16)
+    with pytest.raises(NotImplementedError, match="needs an NVIDIA GPU"):
+        tensorcore.issue(a, b, c, s)
+    with pytest.raises(ValueError, match=r"wanted \[..., 64, 16\]"):
+        tensorcore.issue(a[:16], b, c, s)
+    with pytest.raises(ValueError, match="a_from = 'global'"):
+        tensorcore.issue(a, b, c, s, a_from="global")
+    with pytest.raises(TypeError, match="b has type uint32"):
+        tensorcore.issue(a, b.astype(np.uint32), c, s)

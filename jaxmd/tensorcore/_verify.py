@@ -98,6 +98,7 @@ def _compare(got: jax.Array, wanted: jax.Array, spec: Spec) -> tuple[jax.Array, 
     return differs & ~payload, payload
 
 
+@functools.partial(jax.jit, static_argnums=(0, 1, 2))
 def random_operands(spec: Spec, kind: str, shape: tuple[int, int, int], seed: int) -> tuple[jax.Array, ...]:
     """Bits a [cases, m, k], b [cases, k, n] and c [cases, m, n] of one kind, from shape (cases, m, n)."""
     cases, m, n = shape
