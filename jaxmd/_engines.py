@@ -9,11 +9,8 @@ An entry is flagged when ESC exceeds the engine's guard bits, or when Inf or NaN
 and "int8" (residues) have three guard levels; the level is one scalar for the whole call, chosen on the device inside
 the product's primitive, so that vmap never turns it into a select over levels.
 
-"int8" asks a cheaper question first. With 7-bit magnitudes M = sum over l of floor(2^7 |a_il| / 2^e_i) times
-floor(2^7 |b_lj| / 2^f_j), one short int8 product, |A||B| >= 2^(e_i + f_j - 14) M, and the first few l already show that
-ordinary matrices need no more than the base level. Then nothing else is done, not even renormalization. On a GPU a
-product of magnitudes in bfloat16, whose exponents reach far, then tells the entries of a matrix with structure (unit,
-triangular, block diagonal) that cancel or vanish from those that lose bits; only what is left asks for ESC.
+"int8" asks cheaper questions first (`_magnitudes.py`), which ordinary matrices answer: then nothing else is done, not
+even renormalization.
 """
 
 from __future__ import annotations
@@ -27,7 +24,7 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from . import _arith, _ffi, _product, _residue_product, _residues, _slices
+from . import _arith, _ffi, _magnitudes, _product, _residue_product, _residues, _slices
 
 Engine = Literal["auto", "int8", "fp64", "direct", "float64"]
 Accuracy = Literal["componentwise", "normwise", "exact"]
@@ -127,10 +124,10 @@ def _certified(a: Limbs, b: Limbs, limbs: int, inner: int, platform: str) -> Lim
     plan = _residues.plan(a[0].shape[-1], 53 * limbs + 2)
     row = _slices.shared_exponent(_slices.settled_exponents(a), -1)
     column = _slices.shared_exponent(_slices.settled_exponents(b), -2)
-    least = least_magnitude(magnitudes(a, row, 0), magnitudes(b, column, 1))
+    least = _magnitudes.least(_magnitudes.magnitudes(a, row, 0), _magnitudes.magnitudes(b, column, 1))
     uncertified = nearly_certified if platform == "cuda" else by_levels
     return lax.cond(
-        least >= certificate(plan, limbs),
+        least >= _magnitudes.certificate(plan, limbs),
         lambda a, b, row, column: _residue_product.matmul(a, b, _no_shift(a), row, column, plan=plan, limbs=inner),
         functools.partial(uncertified, limbs=limbs, inner=inner),
         *(a, b, row, column),
@@ -142,39 +139,16 @@ def by_levels(a: Limbs, b: Limbs, row: jax.Array, column: jax.Array, *, limbs: i
 
 
 def nearly_certified(a: Limbs, b: Limbs, row: jax.Array, column: jax.Array, *, limbs: int, inner: int) -> Limbs:
-    """A few bits more than the base level and exact sums of what bfloat16 magnitudes do not certify, if that is little.
-
-    With S the product of magnitudes on the grid and t the most terms that do not vanish, |A||B| >= S / 2 (the roundings
-    of bfloat16 and of its sums), and words of w bits err by 1.51 t 2^-w, which the contract allows where
-    k S >= 3.02 t 2^(53 limbs - w). S = 0 where no term is left, because no magnitude is below 2^-60.
-    """
-    k = a[0].shape[-1]
-    plan = _residues.plan(k, 53 * limbs + 10)
-    x, y = _bfloat16_magnitudes(a, row, 0), _bfloat16_magnitudes(b, column, 1)
-    batch = tuple(range(x.ndim - 2))
-    dims = (((x.ndim - 1,), (x.ndim - 2,)), (batch, batch))
-    size = lax.dot_general(x, y, dims, preferred_element_type=jnp.float32)
-    count = lambda x, axis: jnp.sum(x > 0, axis=axis, keepdims=True, dtype=jnp.int32).astype(jnp.float32)
-    terms = jnp.minimum(count(x, -1), count(y, -2))
-    flags = (size > 0) & (size * k < 3.1 * 2.0 ** (53 * limbs - plan.bits) * terms)
-    least = lambda x: jnp.min(jnp.where(x > 0, x, 1), initial=1)
-    settled = jnp.maximum(jnp.max(row, initial=0), jnp.max(column, initial=0)) < _slices.UNSETTLED
-    shallow = jnp.minimum(least(x), least(y)) >= 2.0**-60
-    few = _few(flags, 4096)
+    """A few bits more than the base level, and exact sums of the few entries that bfloat16 magnitudes do not certify."""
+    plan = _residues.plan(a[0].shape[-1], 53 * limbs + 10)
+    flags, sure = _magnitudes.uncertified(a, b, row, column, plan, limbs)
 
     def with_exact_entries(a: Limbs, b: Limbs, row: jax.Array, column: jax.Array) -> Limbs:
         c = _residue_product.matmul(a, b, _no_shift(a), row, column, plan=plan, limbs=inner)
         return _product.exact_entries(a, b, flags.astype(jnp.int8), c)
 
     levels = functools.partial(by_levels, limbs=limbs, inner=inner)
-    return lax.cond(settled & shallow & few, with_exact_entries, levels, a, b, row, column)
-
-
-def _bfloat16_magnitudes(x: Limbs, exponent: jax.Array, side: int) -> jax.Array:
-    """|x| / 2^exponent of the leading limbs, at least 2^-61 where that is not zero."""
-    leading = jnp.abs(x[0])
-    scaled = leading * jnp.expand_dims(_slices.power_of_two(jnp.clip(-exponent, -1022, 1023)), -1 - side)
-    return jnp.where(leading > 0, jnp.maximum(scaled, 2.0**-61), 0.0).astype(jnp.bfloat16)
+    return lax.cond(sure & _few(flags, 4096), with_exact_entries, levels, a, b, row, column)
 
 
 def _in_float64(a: Limbs, b: Limbs, limbs: int, inner: int) -> Limbs:
@@ -311,7 +285,7 @@ def _bordered(a: Limbs, b: Limbs, addend: Limbs) -> tuple[Limbs, Limbs]:
     return left, right
 
 
-# --- grids, certificates, levels -------------------------------------------------------------------------------------
+# --- grids, levels -------------------------------------------------------------------------------------
 
 _ZERO16, _NONFINITE16 = -8192, 16000
 """int16 stand-ins: with any exponent in [-1074, 1024] a zero stays below -4000 and a nonfinite above 4000."""
@@ -335,39 +309,6 @@ def _balance(ea: jax.Array, eb: jax.Array) -> jax.Array:
 
 def _no_shift(a: Limbs) -> jax.Array:
     return jnp.zeros((*a[0].shape[:-2], a[0].shape[-1]), jnp.int32)
-
-
-MAGNITUDE_BITS = 7
-CERTIFYING = 256
-"""Terms of a sum that its magnitude is taken of. Normal data need 30 to be certified in 64 rows, 100 in 16384."""
-
-
-def magnitudes(x: Limbs, exponent: jax.Array, side: int) -> jax.Array:
-    """int8 floor(2^7 |x| / 2^exponent), at most 127, [..., m, k'] or [..., k', n], of the first k' <= CERTIFYING terms.
-
-    Args:
-        x: limbs whose leading ones count; |x| < 2^exponent makes 127 a lower bound where that limb is 2^exponent.
-        exponent: `shared_exponent` of `settled_exponents`. Rows (columns, side 1) that are not settled get 0, and so
-            do those next to the end of the range: less is then certified.
-    """
-    leading = x[0][..., :CERTIFYING] if side == 0 else x[0][..., :CERTIFYING, :]
-    factor = _slices.power_of_two(jnp.clip(MAGNITUDE_BITS - exponent, -1022, 1023))
-    inside = (exponent > MAGNITUDE_BITS - 1022) & (exponent < _slices.UNSETTLED)
-    scaled = jnp.floor(jnp.abs(leading) * jnp.expand_dims(factor, -1 - side))
-    return jnp.where(jnp.expand_dims(inside, -1 - side), jnp.minimum(scaled, 127.0), 0.0).astype(jnp.int8)
-
-
-def least_magnitude(a: jax.Array, b: jax.Array) -> jax.Array:
-    """The least entry of the int8 product of magnitudes, int32."""
-    batch = tuple(range(a.ndim - 2))
-    dims = (((a.ndim - 1,), (a.ndim - 2,)), (batch, batch))
-    return jnp.min(lax.dot_general(a, b, dims, preferred_element_type=jnp.int32), initial=2**31 - 1)
-
-
-def certificate(plan: _residues.Plan, limbs: int) -> int:
-    """The least M that proves the contract: 2^-w (3/2 k + 9/16 2^-w k) <= k 2^(-53 limbs - 14) M."""
-    spare = plan.bits - 53 * limbs
-    return -(-151 * 2 ** (2 * MAGNITUDE_BITS) // (100 * 2**spare))
 
 
 def lowest_level(flagged: Sequence[jax.Array]) -> jax.Array:

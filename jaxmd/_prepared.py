@@ -20,7 +20,7 @@ import jax.numpy as jnp
 from jax import lax
 from jax.interpreters import batching, mlir
 
-from . import _arith, _engines, _product, _residue_steps, _residues, _slices
+from . import _arith, _engines, _magnitudes, _product, _residue_steps, _residues, _slices
 from ._matmul import matmul_limbs, transposed
 from ._primitive import Number, Numbers, batch_size, bind, define, is_linear, to_front
 from ._residues import Plan
@@ -79,7 +79,7 @@ def prepare(limbs: Sequence[jax.Array], side: str, num_limbs: int) -> Prepared:
     residues = _residue_steps.encode(x, exponent, jnp.zeros((*x[0].shape[:-2], k), jnp.int32), plan, index)
     residues = jnp.moveaxis(residues, 0, -3)
     settled = _slices.shared_exponent(_slices.settled_exponents(x), -1 - index)
-    return Prepared(x, exponent, residues, _engines.magnitudes(x, settled, index), plan, side, num_limbs)
+    return Prepared(x, exponent, residues, _magnitudes.magnitudes(x, settled, index), plan, side, num_limbs)
 
 
 def matmul_prepared(
@@ -167,9 +167,9 @@ def _evaluate(*args: jax.Array, counts: tuple[int, ...], limbs: int, plan: Plan,
         touched = _engines.touched(a, b).astype(jnp.int8)
         c = _product.exact_entries(a, b, touched, multiply(a, b))
     else:
-        least = _engines.least_magnitude(left.magnitudes, right.magnitudes)
+        least = _magnitudes.least(left.magnitudes, right.magnitudes)
         guarded = functools.partial(_engines.guarded, limbs=limbs, inner=inner, engine="int8")
-        c = lax.cond(least >= _engines.certificate(plan, limbs), multiply, guarded, a, b)
+        c = lax.cond(least >= _magnitudes.certificate(plan, limbs), multiply, guarded, a, b)
     return _arith.renormalize((*c, *addend), limbs) if addend else c
 
 

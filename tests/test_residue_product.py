@@ -9,7 +9,7 @@ import numpy as np
 import oracles
 import pytest
 
-from jaxmd import _engines, _residue_product, _residue_steps, _residues, _slices
+from jaxmd import _engines, _magnitudes, _residue_product, _residue_steps, _residues, _slices
 from jaxmd._matmul import matmul_limbs
 from jaxmd._residue_product import Tile
 
@@ -115,8 +115,8 @@ def test_benign_data_are_certified(kind, n):
         a, b = ((jnp.asarray(make((n, n))),) for _ in range(2))
         row = _slices.shared_exponent(_slices.exponents(a), -1)
         column = _slices.shared_exponent(_slices.exponents(b), -2)
-        least = _engines.least_magnitude(_engines.magnitudes(a, row, 0), _engines.magnitudes(b, column, 1))
-        assert int(least) >= _engines.certificate(_residues.plan(n, 53 * limbs + 2), limbs)
+        least = _magnitudes.least(_magnitudes.magnitudes(a, row, 0), _magnitudes.magnitudes(b, column, 1))
+        assert int(least) >= _magnitudes.certificate(_residues.plan(n, 53 * limbs + 2), limbs)
 
 
 def structured(kind, k):

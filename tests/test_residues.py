@@ -12,7 +12,7 @@ import numpy as np
 import oracles
 import pytest
 
-from jaxmd import _engines, _residue_steps, _residues, _slices
+from jaxmd import _magnitudes, _residue_steps, _residues, _slices
 
 LIMBS = (1, 2, 3, 4, 8, 16)
 LENGTHS = [1, 2, 3, 15, 16, 17, 127, 128, 129, 1023, 1024, 1025, 4096, 65535, 131071, 131072, 300000]
@@ -196,17 +196,17 @@ def test_certificate_is_a_lower_bound():
     a[0][2, 4], a[1][2, 4] = 8.0, -(2.0**-60)  # a leading limb at the power of two itself
     row = np.asarray(_slices.shared_exponent(_slices.exponents(tuple(map(jnp.asarray, a))), -1))
     column = np.asarray(_slices.shared_exponent(_slices.exponents(tuple(map(jnp.asarray, b))), -2))
-    x = np.asarray(_engines.magnitudes(tuple(map(jnp.asarray, a)), row, 0)).astype(int)
-    y = np.asarray(_engines.magnitudes(tuple(map(jnp.asarray, b)), column, 1)).astype(int)
+    x = np.asarray(_magnitudes.magnitudes(tuple(map(jnp.asarray, a)), row, 0)).astype(int)
+    y = np.asarray(_magnitudes.magnitudes(tuple(map(jnp.asarray, b)), column, 1)).astype(int)
     assert x.min() >= 0 and x.max() <= 127 and x.max(axis=1).min() >= 63
     whole = abs(oracles.fractions(a)) @ abs(oracles.fractions(b))
     m = x @ y
     for i, j in np.ndindex(m.shape):
         assert int(m[i, j]) * Fraction(2) ** (int(row[i] + column[j]) - 14) <= whole[i, j]
-    assert int(_engines.least_magnitude(jnp.asarray(x, jnp.int8), jnp.asarray(y, jnp.int8))) == m.min()
+    assert int(_magnitudes.least(jnp.asarray(x, jnp.int8), jnp.asarray(y, jnp.int8))) == m.min()
     for limbs in LIMBS:
         for k in (1, 17, 4096, 300000):
             plan = _residues.plan(k, 53 * limbs + 2)
-            w, least = Fraction(1, 2**plan.bits), _engines.certificate(plan, limbs)
+            w, least = Fraction(1, 2**plan.bits), _magnitudes.certificate(plan, limbs)
             error = w * (Fraction(3, 2) * k + Fraction(9, 16) * w * k)
             assert error <= Fraction(k * least, 2 ** (53 * limbs + 14))

@@ -129,7 +129,7 @@ def residues(machine: str) -> Callable[[], str]:
                 milliseconds(r),
                 f"{1e3 * r['single_seconds']:.3g}" if "single_seconds" in r else "–",
                 f"{r['T']:.3g}",
-                f"{r['ratio']:.3g}" if "ratio" in r else "–",
+                f"{r['ratio']:.3g}" if r.get("ratio") else "–",
                 f"{r['compile_seconds']:.1f}" if "compile_seconds" in r else "–",
                 units(r),
             ]
