@@ -53,8 +53,7 @@ __device__ inline float unscaled(float x, int shift) {
 __device__ inline void split_f16(float x, float y, uint32_t& hi, uint32_t& lo) {
   const __half2 top = __floats2half2_rn(x, y);
   const float2 back = __half22float2(top);
-  const __half2 rest = __floats2half2_rn(__fmul_rn(__fsub_rn(x, back.x), kSingleResidual),
-                                         __fmul_rn(__fsub_rn(y, back.y), kSingleResidual));
+  const __half2 rest = __floats2half2_rn(__fsub_rn(x, back.x), __fsub_rn(y, back.y));
   hi = *reinterpret_cast<const uint32_t*>(&top);
   lo = *reinterpret_cast<const uint32_t*>(&rest);
 }

@@ -15,8 +15,8 @@ struct SinglePieces {
 };
 constexpr int32_t kSingleZero = -100000;
 
-// Sums of `chunks` chunks of `steps` instructions of `depth` terms; scale = 2^-t.
+// Sums of `chunks` chunks of `steps` instructions of `depth` terms.
 using SingleEmulator = void(const SinglePieces& a, const SinglePieces& b, int64_t chunks, int steps, int depth,
-                            float scale, float* sums);
+                            float* sums);
 
 }  // namespace jaxmd

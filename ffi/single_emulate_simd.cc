@@ -88,8 +88,7 @@ void multiply_add(Accumulator& x, const int32_t* a, const int32_t* ea, const int
 
 }  // namespace
 
-void single_emulate(const SinglePieces& a, const SinglePieces& b, int64_t chunks, int steps, int depth, float scale,
-                    float* sums) {
+void single_emulate(const SinglePieces& a, const SinglePieces& b, int64_t chunks, int steps, int depth, float* sums) {
   for (int j = 0; j < kN; ++j) sums[j] = 0;
   for (int64_t chunk = 0; chunk < chunks; ++chunk) {
     Accumulator x = {};
@@ -99,7 +98,6 @@ void single_emulate(const SinglePieces& a, const SinglePieces& b, int64_t chunks
       multiply_add(x, a.lo + l, a.lo_exponent + l, b.hi + p, b.hi_exponent + p, depth);
       multiply_add(x, a.hi + l, a.hi_exponent + l, b.lo + p, b.lo_exponent + p, depth);
     }
-    for (int j = 0; j < kN; ++j) x.c[j] *= scale;
     for (int step = 0; step < steps; ++step) {
       const int64_t l = first + step * depth, p = l * kN;
       multiply_add(x, a.hi + l, a.hi_exponent + l, b.hi + p, b.hi_exponent + p, depth);

@@ -1,13 +1,16 @@
 // Single-precision products from half-precision tensor cores: the arithmetic, shared by CPU and CUDA.
 //
-//   x 2^s = hi + lo 2^-t,   |x 2^s| < 2^15           s: one shift for each row of A and column of B
-//   C = 2^-(s_i + s_j) sum over chunks of RN32( hi hi + 2^-t (lo hi + hi lo) )
+//   x 2^s = hi + lo,   2^14 <= max |x 2^s| < 2^15          s: one shift for each row of A and column of B
+//   C = 2^-(s_i + s_j) sum over chunks of RN32( lo hi + hi lo + hi hi )
 //
-// f16:   hi = f16(x 2^s) to nearest even, lo = f16((x 2^s - hi) 2^11), t = 11; instructions of 16 terms.
-// tf32:  hi = tf32(x 2^s), lo = tf32(x 2^s - hi), to nearest, ties away from zero, t = 0; instructions of 8 terms.
+// f16:   hi = f16(x 2^s), lo = f16(x 2^s - hi), to nearest even; instructions of 16 terms.
+// tf32:  hi = tf32(x 2^s), lo = tf32(x 2^s - hi), to nearest, ties away from zero; instructions of 8 terms.
+// A residual of f16 needs no scale of its own: the shift puts the largest entries of a row near the top of f16's range,
+// so that residuals keep 11 bits in entries down to 2^-15 of the largest, and are right to 2^-39 of the largest below.
+// Then all three products have one unit and one accumulator.
 // A chunk is four instructions of each kind, or, for short sums, as many as take 16 terms: the accumulator of the tensor
-// core, which truncates, starts at 0, takes lo hi and hi lo of instruction 0, then of the others, is scaled by 2^-t
-// (exact), and takes hi hi of all. Chunks are added in single precision, rounded to nearest, k ascending.
+// core, which truncates, starts at 0, takes lo hi and hi lo of instruction 0, then of the others, while it is small, and
+// then hi hi of all. Chunks are added in single precision, rounded to nearest, k ascending.
 // tf32 takes the terms of 16 in the order 0 1 4 5 8 9 12 13, 2 3 6 7 10 11 14 15; f16 in any order, by its nature.
 #pragma once
 
@@ -20,7 +23,6 @@ enum class SingleFormat : int64_t { f16 = 0, tf32 = 1 };
 
 constexpr int kSingleTerms = 16;         // that are reordered together
 constexpr int64_t kSingleShort = 256;    // sums below it take short chunks
-constexpr float kSingleResidual = 2048;  // 2^11
 constexpr int kSingleNonfinite = 255;    // biased exponent
 
 constexpr int single_depth(SingleFormat format) { return format == SingleFormat::f16 ? 16 : 8; }

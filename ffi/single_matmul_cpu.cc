@@ -49,7 +49,7 @@ void split(float x, int shift, SingleFormat format, const SinglePieces& to, int6
   const int least = f16 ? -14 : -126;
   const Piece hi = nearest(scaled, least, f16);
   const float rest = static_cast<float>(scaled - hi.value());  // exact
-  const Piece lo = nearest(f16 ? rest * kSingleResidual : rest, least, f16);
+  const Piece lo = nearest(rest, least, f16);
   to.hi[at] = hi.significand, to.hi_exponent[at] = hi.exponent;
   to.lo[at] = lo.significand, to.lo_exponent[at] = lo.exponent;
 }
@@ -82,7 +82,6 @@ ffi::Error single_matmul(ffi::ThreadPool pool, int64_t format_number, ffi::Buffe
   const int depth = single_depth(format), steps = single_steps(format, s.k);
   const int64_t chunk = steps * depth, chunks = (s.k + chunk - 1) / chunk, k = chunks * chunk;
   const int64_t panels = (s.n + kSingleColumns - 1) / kSingleColumns;
-  const float scale = format == SingleFormat::f16 ? 1 / kSingleResidual : 1.0f;
   SingleEmulator* const emulate = JAXMD_CHOSEN(single_emulate);
   const float *const all_a = a.typed_data(), *const all_b = b.typed_data();
   const int32_t *const rows = row.typed_data(), *const columns = column.typed_data();
@@ -106,7 +105,7 @@ ffi::Error single_matmul(ffi::ThreadPool pool, int64_t format_number, ffi::Buffe
           split(l < s.k ? a_z[i * s.k + l] : 0.0f, single_shift(row_z[i]), format, left.pieces(), place(l, format));
         }
         float sums[kSingleColumns];
-        emulate(left.pieces(), right.pieces(), chunks, steps, depth, scale, sums);
+        emulate(left.pieces(), right.pieces(), chunks, steps, depth, sums);
         for (int64_t j = 0; j < width; ++j) {
           const int shift = single_shift(row_z[i]) + single_shift(column_z[first + j]);
           float& to = all_c[(z * s.m + i) * s.n + first + j];

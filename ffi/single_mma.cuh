@@ -1,6 +1,6 @@
 // Single-precision products (single_matmul.h) for every GPU from sm_80 on: mma.sync fed by cp.async.
 //
-//   C = 2^-(s_i + s_j) sum over chunks of ( hi hi + 2^-t (lo hi + hi lo) )
+//   C = 2^-(s_i + s_j) sum over chunks of ( lo hi + hi lo + hi hi )
 //
 // Shapes:  A [batch, m, k], B [batch, k, n] float32, k and n multiples of 4; C [batch, m, n].
 // Tiling:  a block of kWarpsM x kWarpsN warps makes one tile of C, a warp 32 x kColumns of it in m16n8 fragments.
@@ -162,13 +162,6 @@ __global__ void __launch_bounds__(Tile::kThreads, Tile::kBlocksPerSm)
         for (int s = 0; s < Tile::kSteps; ++s) {
           w.template multiply<true, false>(c, s);
           w.template multiply<false, true>(c, s);
-        }
-      }
-      if constexpr (!Tile::kTf32) {
-#pragma unroll
-        for (int e = 0; e < 8 * Tile::kFragments; ++e) {
-          float& x = c[e / 4 / Tile::kFragments][e / 4 % Tile::kFragments][e % 4];
-          x = __fmul_rn(x, 1 / kSingleResidual);
         }
       }
 #pragma unroll 1

@@ -1,6 +1,6 @@
 // Single-precision products (single_matmul.h) for sm_90a: the split fused between copy engine and tensor cores.
 //
-//   C = 2^-(s_i + s_j) sum over chunks of ( hi hi + 2^-t (lo hi + hi lo) )
+//   C = 2^-(s_i + s_j) sum over chunks of ( lo hi + hi lo + hi hi )
 //
 // Shapes:  A [batch, m, k], B [batch, k, n] float32, k and n multiples of 4; C [batch, m, n].
 // Tiling:  two warpgroups multiply, 64 rows of A by kN columns of B each; a third (kHelpers = 2: a third and a fourth)
@@ -12,7 +12,7 @@
 //          the lo of 16 terms, tf32 the hi, with the lo in a block of its own behind. full: copied, ready: B converted,
 //          empty: every warp of the cluster that reads it is through.
 // Order:   a lane loads four neighbours of k of A at once, so that within 16 terms k runs 0 1 4 5 8 9 12 13, 2 3 6 ...
-// Sums:    one accumulator of the tensor cores; lo hi and hi lo first, then 2^-t, then hi hi, then into the float32
+// Sums:    one accumulator of the tensor cores takes lo hi and hi lo of a chunk, then hi hi, and is added to the float32
 //          sums. The second warpgroup starts when the first is half a chunk ahead: while one adds, the other multiplies.
 // Cost:    tensor cores take kN / 2 cycles an instruction, in which they read 64 bytes a cycle of B from shared memory;
 //          copies and conversion add 90 (f16, kN = 192) of the 128 bytes a cycle that there are. Not measured yet.
@@ -267,17 +267,6 @@ struct SingleBlock {
             leads = false;
             second_release();
           }
-          wgmma_wait<0>();
-          hold(c);
-          if constexpr (!Tile::kTf32) {
-#pragma unroll
-            for (int j = 0; j < Tile::kFragments; ++j) {
-#pragma unroll
-              for (int i = 0; i < 4; ++i) c[j][i] = __fmul_rn(c[j][i], 1 / kSingleResidual);
-            }
-            hold(c);
-          }
-          wgmma_fence();
 #pragma unroll
           for (int u = 0; u < Tile::kUnits; ++u) {
             const uint32_t from = shared + slots[u / 2] * Tile::kStage;

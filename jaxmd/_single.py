@@ -40,7 +40,7 @@ def matmul_f32(a: Any, b: Any, *, engine: SingleEngine = "auto") -> jax.Array:
         b: float32 [..., k, n], or [k]; leading axes broadcast, as in `jnp.matmul`.
         engine: how the product is computed:
 
-            - "f16x3": three products of float16 pieces, lo scaled by 2^11.
+            - "f16x3": three products of float16 pieces.
             - "tf32x3": three products of TensorFloat-32 pieces; half as fast, for rows that span many binades.
             - "int8": integers on a grid of each row and column, by residues (the engine of `jaxmd.matmul`); the same
               bits on every device.
@@ -54,7 +54,7 @@ def matmul_f32(a: Any, b: Any, *, engine: SingleEngine = "auto") -> jax.Array:
 
     Accuracy: with u = 2^-24, R_i = max_l |a_il| and S_j = max_l |b_lj|, entry by entry, to first order in u,
 
-        |c - ab| <= (50 + k/64) u (|a||b|) + u |c| + k 2^-48 R_i S_j      "f16x3"
+        |c - ab| <= (50 + k/64) u (|a||b|) + u |c| + k 2^-37 R_i S_j      "f16x3"
         |c - ab| <= (40 + k/32) u (|a||b|) + u |c| + k 2^-138 R_i S_j     "tf32x3"
         |c - ab| <= 1.01 u |c| + k 2^-31 R_i S_j                          "int8"
         |c - ab| <= k u (|a||b|)                                          "f32"
@@ -65,8 +65,8 @@ def matmul_f32(a: Any, b: Any, *, engine: SingleEngine = "auto") -> jax.Array:
         by a factor that grows with k; where few terms of a row matter (exponents uniform in 65 binades) from k = 512
         on. Below, the pieces cost up to three times as much, and "auto" takes "f32".
 
-    Limits: all of float32's range, subnormal entries and results included. A row that spans more than 2^25 loses
-    relative accuracy in its small entries with "f16x3", as the last term of the bound says; "tf32x3" keeps it. Inf and
+    Limits: all of float32's range, subnormal entries and results included. With "f16x3" entries of a row below 2^-15 of its
+    largest lose relative accuracy, as the last term of the bound says; "tf32x3" keeps it. Inf and
     NaN give Inf and NaN where IEEE arithmetic does, and only there; a result beyond float32's range is Inf, with no
     overflow on the way. On the CPU "f32" flushes subnormals, as XLA does.
 
@@ -77,8 +77,8 @@ def matmul_f32(a: Any, b: Any, *, engine: SingleEngine = "auto") -> jax.Array:
 
     Source: H. Ootomo and R. Yokota, "Recovering single precision accuracy from Tensor Cores while surpassing the FP32
     theoretical peak performance" (2022). Ours differs by the scaling of rows and columns, which gives float16 the whole
-    range of float32, and by chunks of 64 terms instead of 8 between additions outside the tensor core: the truncation
-    inside Hopper's leaves that free.
+    range of float32 and spares the residual a scale of its own (theirs is 2^11), so that all three products share one
+    accumulator; and by chunks of 64 terms instead of 8 between additions outside the tensor core.
     """
     return product(a, b, engine, emulate=False)
 
