@@ -139,7 +139,7 @@ def by_levels(a: Limbs, b: Limbs, row: jax.Array, column: jax.Array, *, limbs: i
 
 
 def nearly_certified(a: Limbs, b: Limbs, row: jax.Array, column: jax.Array, *, limbs: int, inner: int) -> Limbs:
-    """A few bits more than the base level, and exact sums of the few entries that bfloat16 magnitudes do not certify."""
+    """A few bits more than the base level, and exact sums of the few entries that bfloat16 does not certify."""
     plan = _residues.plan(a[0].shape[-1], 53 * limbs + 10)
     flags, sure = _magnitudes.uncertified(a, b, row, column, plan, limbs)
 

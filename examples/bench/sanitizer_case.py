@@ -21,12 +21,15 @@ CASES = ((1, (33, 17, 65)), (2, (1, 1, 1)), (2, (130, 70, 9)), (4, (33, 17, 65))
 
 def main() -> int:
     jax.config.update("jax_enable_x64", True)
-    engines = ("fp64", "direct")
+    engines = ("fp64", "direct", "int8")
     worst = max(product(limbs, shape, engine) for limbs, shape in CASES for engine in engines)
     worst = max(worst, *(wide(engine) for engine in engines))
     batch = jaxmd.random.normal(jax.random.key(3), (5, 19, 21), 2)
     jax.block_until_ready(jax.vmap(lambda x: x @ x.T)(batch))
     jax.block_until_ready(jaxmd.matmul(batch, batch[0].T, engine="fp64"))
+    jax.block_until_ready(jaxmd.matmul(batch, batch, engine="int8", accuracy="exact"))
+    x, y = (jax.random.uniform(jax.random.key(seed), (130, 130), jnp.float32, -1, 1) for seed in (7, 8))
+    jax.block_until_ready([jaxmd.matmul_f32(x, y[:, :70], engine=engine) for engine in ("f16x3", "tf32x3", "int8")])
     for limbs in (1, 2, 3, 4, 16):
         x, y = (jaxmd.random.normal(jax.random.key(seed), (257,), limbs) for seed in (1, 2))
         jax.block_until_ready((x + y, x * y, x / y, jaxmd.sqrt(abs(x)), jaxmd.sum(x), x.to_float64()))
