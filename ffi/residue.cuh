@@ -37,6 +37,39 @@ JAXMD_INLINE int reducer_shift(int32_t p) { return bit_length(static_cast<uint32
 JAXMD_INLINE Reducer reducer(int32_t p) { return make_reducer(p, reducer_shift(p)); }
 JAXMD_INLINE Reducer quick_reducer(int32_t p) { return make_reducer(p, 0); }
 
+// The same of numbers that are made positive first: r = u - p floor(u / p) - floor(p/2) for u = x + floor(p/2) + m p.
+// Exact: with factor = (2^47 + e) / p, 0 <= e < p, the quotient is too large by u e / (2^47 p) < 1/p for 0 <= u < 2^31.
+struct FloorReducer {
+  int32_t modulus;
+  uint32_t factor;
+  int32_t lift;  // floor(p/2) + m p, at least 2^30: |x| < 2^30 - 2^17
+
+  static constexpr int kShift = 15;
+};
+
+JAXMD_INLINE FloorReducer make_floor_reducer(int32_t p) {  // 2^15 < p < 2^16
+  const int32_t multiples = ((1 << 30) + p - 1) / p;
+  return {p, static_cast<uint32_t>(((int64_t{1} << 47) + p - 1) / p), multiples * p + p / 2};
+}
+JAXMD_INLINE uint32_t high_product(uint32_t x, uint32_t y) {
+#if defined(__CUDA_ARCH__)
+  return __umulhi(x, y);
+#else
+  return static_cast<uint32_t>(static_cast<uint64_t>(x) * y >> 32);
+#endif
+}
+JAXMD_INLINE int32_t high_product(int32_t x, int32_t y) {
+#if defined(__CUDA_ARCH__)
+  return __mulhi(x, y);
+#else
+  return static_cast<int32_t>(static_cast<int64_t>(x) * y >> 32);
+#endif
+}
+JAXMD_INLINE int32_t reduce(const FloorReducer& m, uint32_t lifted) {
+  const uint32_t q = high_product(lifted, m.factor) >> FloorReducer::kShift;
+  return static_cast<int32_t>(lifted - q * static_cast<uint32_t>(m.modulus)) - (m.modulus >> 1);
+}
+
 // The high word of x y + offset.
 JAXMD_INLINE int32_t high_word(int32_t x, int32_t y, int64_t offset) {
 #if defined(__CUDA_ARCH__)
@@ -108,9 +141,10 @@ JAXMD_INLINE uint32_t smallest_fields(uint32_t x, uint32_t y, uint32_t z) {
 
 // Digits (a, b) with a + t b = r mod p: (r, 0) minus the point, of four, of the lattice spanned by v and w that leaves
 // the least max(|a|, |b|, |a + b|), the first of equals.
-//   (r, 0) = r w_b/p v − r v_b/p w, both quotients by multiplication: as in Reducer, |d| < 1/6.
+//   (r, 0) = r w_b/p v − r v_b/p w, both quotients by multiplication, to 2^-18: r = 0 gives 0, and no other multiple of
+//   1/p comes closer than that to an integer.
 struct Lattice {
-  int32_t factor_n, factor_l, offset;  // round(w_b 2^32 / p), round(−v_b 2^32 / p), 2^31 / p
+  int32_t factor_n, factor_l;  // round(w_b 2^32 / p), round(−v_b 2^32 / p)
   int32_t va, vb, wa, wb;
 };
 
@@ -121,7 +155,6 @@ JAXMD_INLINE Lattice make_lattice(int32_t p, const int32_t* basis) {
   const int64_t one = int64_t{1} << 32;
   return {rounded_quotient(one * basis[3], p),
           rounded_quotient(-one * basis[1], p),
-          static_cast<int32_t>((one >> 1) / p),
           basis[0],
           basis[1],
           basis[2],
@@ -139,9 +172,7 @@ JAXMD_INLINE uint32_t hexagonal_norm(uint32_t a, uint32_t b) {  // + kFieldBias 
 }
 
 JAXMD_INLINE DigitFields two_digits(const Lattice& m, int32_t r_low, int32_t r_high) {
-  const auto coordinate = [&](int32_t factor, int32_t r) {
-    return static_cast<uint32_t>(high_word(r, factor, m.offset));
-  };
+  const auto coordinate = [](int32_t factor, int32_t r) { return static_cast<uint32_t>(high_product(r, factor)); };
   const uint32_t va = m.va, vb = m.vb, wa = m.wa, wb = m.wb;
   const uint32_t n = coordinate(m.factor_n, r_low) + (coordinate(m.factor_n, r_high) << 16);
   const uint32_t l = coordinate(m.factor_l, r_low) + (coordinate(m.factor_l, r_high) << 16);
@@ -220,6 +251,55 @@ class IntegerOfLimbs {
   int count_;
   int filled_ = 0;
   uint32_t sign_ = 0;
+};
+
+// The same in registers, modulo 2^128.
+class ShortInteger {
+ public:
+  JAXMD_INLINE void add(double limb, int units) {
+    const uint64_t bits = bits_of(limb);
+    const int biased = static_cast<int>(bits >> 52) & 0x7ff;
+    const uint64_t fraction = bits & 0xfffffffffffffull;
+    uint64_t m = biased == 0 ? fraction : fraction | uint64_t{1} << 52;
+    if (biased == 0x7ff) m = 0;
+    const int position = (biased == 0 ? 1 : biased) - 1075 + units;
+    const uint64_t half = shift_right(m, -position - 1);  // of no use where nothing is cut off
+    if (position < 0) m = (half >> 1) + (half & 1);
+    const int up = position < 0 ? 0 : position;
+    const uint64_t minus = static_cast<uint64_t>(static_cast<int64_t>(bits) >> 63);
+    const uint64_t low = shift_left(m, up) ^ minus;
+    const uint64_t high = (shift_right(m, 64 - up) | shift_left(m, up - 64)) ^ minus;
+    add_words(low, high, minus & 1);
+  }
+  JAXMD_INLINE uint32_t word(int i) const { return static_cast<uint32_t>((i < 2 ? low_ : high_) >> (i % 2 * 32)); }
+
+ private:
+  // Zero where the shift, as an unsigned number, is 64 or more.
+  static JAXMD_INLINE uint64_t shift_left(uint64_t x, int shift) {
+#if defined(__CUDA_ARCH__)
+    uint64_t r;
+    asm("shl.b64 %0, %1, %2;" : "=l"(r) : "l"(x), "r"(shift));
+    return r;
+#else
+    return static_cast<uint32_t>(shift) < 64 ? x << shift : 0;
+#endif
+  }
+  static JAXMD_INLINE uint64_t shift_right(uint64_t x, int shift) {
+#if defined(__CUDA_ARCH__)
+    uint64_t r;
+    asm("shr.u64 %0, %1, %2;" : "=l"(r) : "l"(x), "r"(shift));
+    return r;
+#else
+    return static_cast<uint32_t>(shift) < 64 ? x >> shift : 0;
+#endif
+  }
+  JAXMD_INLINE void add_words(uint64_t low, uint64_t high, uint64_t carry) {
+    const uint64_t sum = low_ + low, with_carry = sum + carry;
+    high_ += high + (sum < low ? 1 : 0) + (with_carry < sum ? 1 : 0);
+    low_ = with_carry;
+  }
+
+  uint64_t low_ = 0, high_ = 0;
 };
 
 // Words of integers of `bits` bits, -2^bits … 2^bits, in two's complement.

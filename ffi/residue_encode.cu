@@ -36,7 +36,7 @@ cudaError_t launch(const EncodeTask& task, cudaStream_t stream) {
 
 cudaError_t launch(const EncodeTask& task, cudaStream_t stream) {
   const int steps = EncodeLayout(task.ones, task.pairs, task.bits, 8).steps;
-  if (steps == 1) return launch<1, true, 16>(task, stream);
+  if (steps == 1) return launch<1, true, 8>(task, stream);
   if (steps == 2) return launch<2, true, 8>(task, stream);
   if (steps <= 4) return launch<4, true, 8>(task, stream);
   if (steps <= 7) return launch<7, true, 8>(task, stream);

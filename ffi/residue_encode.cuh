@@ -49,6 +49,7 @@ struct EncodeLayout {
   int one_tiles, pair_tiles;      // of 16 and of 8 moduli
   int constants, integers, size;  // offsets in bytes
   int row;                        // words from one row of entries to the next
+  int tile;                       // words from one tile of entries to the next, where there are two
 
   static constexpr int kWord = 72;  // words from one word of an entry to the next: 64 entries, 8 mod 32
 
@@ -60,7 +61,8 @@ struct EncodeLayout {
     constants = (one_tiles + pair_tiles) * steps * 256;
     integers = constants + one_tiles * 256 + pair_tiles * 384;
     row = steps * 4 * kWord + 32 / rows;  // lanes along rows or along k: no bank conflicts
-    size = integers + rows * row * 4;
+    tile = rows * row;
+    size = integers + (steps == 1 ? 2 : 1) * tile * 4;
   }
 
   // Entry e = 16 i + r of a row: two more a sixteen, so that the columns of a fragment lie in different banks.
@@ -90,6 +92,9 @@ __device__ inline int32_t weight_byte(const EncodeTask& task, const EncodeLayout
   return row < 8 ? (w - low) / 256 : low;
 }
 
+// kFloat: sums of one-digit moduli are reduced in float32.
+constexpr uint32_t kFloatSum = 0x4b400000;  // 1.5 2^23: bits of a float, to which integers below 2^22 may be added
+template <bool kFloat>
 __device__ inline void fill_encode_tables(const EncodeTask& task, const EncodeLayout& layout, unsigned char* shared) {
   const int tiles = layout.one_tiles + layout.pair_tiles;
   for (int i = threadIdx.x; i < tiles * layout.steps * 64; i += kEncodeThreads) {
@@ -110,16 +115,19 @@ __device__ inline void fill_encode_tables(const EncodeTask& task, const EncodeLa
         continue;
       }
       const Reducer m = quick_reducer(task.moduli[i]);
-      constants[i] = make_int4(m.modulus, m.factor, static_cast<int32_t>(m.offset), -power_mod(task, i, top));
+      const int32_t start = -power_mod(task, i, top);
+      constants[i] = kFloat ? make_int4(-m.modulus, __float_as_int(__frcp_rn(static_cast<float>(m.modulus))), 0,
+                                        static_cast<int32_t>(kFloatSum) + start)
+                            : make_int4(m.modulus, m.factor, static_cast<int32_t>(m.offset), start);
     } else {
       const int j = i - layout.one_tiles * 16;
       int4* to = constants + layout.one_tiles * 16 + 3 * j;
       to[0] = to[1] = to[2] = make_int4(1, 0, 0, 0);
       if (j >= task.pairs) continue;
       const int modulus = task.ones + j;
-      const Reducer m = reducer(task.moduli[modulus]);
+      const FloorReducer m = make_floor_reducer(task.moduli[modulus]);
       const Lattice v = make_lattice(m.modulus, task.lattice + int64_t{4} * j);
-      to[0] = make_int4(m.modulus, m.factor, -power_mod(task, modulus, top), v.offset);
+      to[0] = make_int4(m.modulus, static_cast<int32_t>(m.factor), m.lift - power_mod(task, modulus, top), 0);
       to[1] = make_int4(v.factor_n, v.factor_l, 0, 0);
       to[2] = make_int4(v.va, v.vb, v.wa, v.wb);
     }
@@ -199,10 +207,10 @@ struct EncodeRow {
   int g, t, lane;
   uint32_t b[8][kSteps];  // chunk of the integers
 
-  __device__ EncodeRow(const EncodeLayout& layout, const unsigned char* shared, int row, int lane)
+  __device__ EncodeRow(const EncodeLayout& layout, const unsigned char* shared, int first, int lane)
       : layout(layout),
         shared(shared),
-        words(reinterpret_cast<const uint32_t*>(shared + layout.integers) + row * layout.row),
+        words(reinterpret_cast<const uint32_t*>(shared + layout.integers) + first),
         g(lane / 4),
         t(lane % 4),
         lane(lane) {}
@@ -236,7 +244,15 @@ struct EncodeRow {
   }
 };
 
-template <int kSteps>
+// Low byte: centred x mod p, of x + kFloatSum as an accumulator, p odd or 256.
+// Exact: |x| < 2^22, so that x / p is off by less than 1 / (4 p), and x / p keeps 1 / (2 p) from a half.
+__device__ __forceinline__ int float_reduce(int minus_p, float inverse, int sum) {
+  const float magic = __uint_as_float(kFloatSum);
+  const float x = __fsub_rn(__int_as_float(sum), magic);
+  return __float_as_int(__fmaf_rn(x, inverse, magic)) * minus_p + sum;
+}
+
+template <int kSteps, bool kFloat>
 __device__ __forceinline__ void encode_ones(const EncodeTask& task, EncodeRow<kSteps>& row, int tile, bool loaded,
                                             int8_t* out, int64_t channel_size, bool inside) {
   const int4* constants = reinterpret_cast<const int4*>(row.shared + row.layout.constants) + tile * 16 + row.g;
@@ -257,7 +273,10 @@ __device__ __forceinline__ void encode_ones(const EncodeTask& task, EncodeRow<kS
     for (int q = 0; q < 4; ++q) {
       int r[4];
 #pragma unroll
-      for (int i = 0; i < 4; ++i) r[i] = quick_reduce(m.x, m.y, offset, sums[2 * q + i / 2][2 * half + i % 2]);
+      for (int i = 0; i < 4; ++i) {
+        const int sum = sums[2 * q + i / 2][2 * half + i % 2];
+        r[i] = kFloat ? float_reduce(m.x, __int_as_float(m.y), sum) : quick_reduce(m.x, m.y, offset, sum);
+      }
       packed[q] = four_bytes(r[0], r[1], r[2], r[3]);
     }
     if (inside && channel < task.ones) {
@@ -280,8 +299,8 @@ __device__ __forceinline__ void encode_pairs(const EncodeTask& task, EncodeRow<k
   }
   row.multiply(sums, tile, loaded);
   const int4 m = constants[0], f = constants[1], v = constants[2];
-  const Reducer reducer = {m.x, m.y, kPairOffset, kPairShift};
-  const Lattice lattice = {f.x, f.y, m.w, v.x, v.y, v.z, v.w};
+  const FloorReducer reducer = {m.x, static_cast<uint32_t>(m.y), 0};
+  const Lattice lattice = {f.x, f.y, v.x, v.y, v.z, v.w};
   uint32_t packed[3][4];
 #pragma unroll
   for (int q = 0; q < 4; ++q) {
@@ -289,7 +308,10 @@ __device__ __forceinline__ void encode_pairs(const EncodeTask& task, EncodeRow<k
 #pragma unroll
     for (int i = 0; i < 2; ++i) {
       const int (&x)[4] = sums[2 * q + i];
-      d[i] = two_digits(lattice, reduce(reducer, 256 * x[0] + x[2]), reduce(reducer, 256 * x[1] + x[3]));
+      const auto residue = [&](int high, int low) {
+        return reduce(reducer, 256 * static_cast<uint32_t>(high) + static_cast<uint32_t>(low));
+      };
+      d[i] = two_digits(lattice, residue(x[0], x[2]), residue(x[1], x[3]));
     }
     packed[0][q] = low_bytes(d[0].a, d[1].a);
     packed[1][q] = low_bytes(d[0].b, d[1].b);
@@ -303,41 +325,117 @@ __device__ __forceinline__ void encode_pairs(const EncodeTask& task, EncodeRow<k
   }
 }
 
+// Where a tile is: matrix b, rows from row0 on, entries of k from l0 on.
+struct EncodeTile {
+  int64_t b, row0, l0;
+
+  __device__ EncodeTile(uint32_t tile, uint32_t spans, uint32_t bands, int rows) {
+    const uint32_t outer = tile / spans;
+    b = outer / bands;
+    row0 = int64_t{outer - static_cast<uint32_t>(b) * bands} * rows;
+    l0 = int64_t{tile - outer * spans} * kEncodeSpan;
+  }
+};
+
+// Integers of at most four words: a thread's entries of a tile are asked for while the last tile is at work.
+template <int kRows>
+struct ShortEntries {
+  static constexpr int kEach = kRows * kEncodeSpan / kEncodeThreads, kAhead = 2;  // limbs asked for early, the last ones
+
+  double x[kEach][kAhead];
+  int64_t from[kEach];
+  int units[kEach];
+
+  static __device__ int row(const EncodeTask& task, int e) {
+    const int i = threadIdx.x + e * kEncodeThreads;
+    return task.transposed ? i % kRows : i / kEncodeSpan;
+  }
+  static __device__ int entry(const EncodeTask& task, int e) {
+    const int i = threadIdx.x + e * kEncodeThreads;
+    return task.transposed ? i / kRows : i % kEncodeSpan;
+  }
+
+  __device__ __forceinline__ void load(const EncodeTask& task, const EncodeTile& at) {
+    const int last = task.limbs.count - 1;
+#pragma unroll
+    for (int e = 0; e < kEach; ++e) {
+      const int64_t i = at.row0 + row(task, e), k = at.l0 + entry(task, e);
+      const bool inside = i < task.rows && k < task.k;
+      from[e] = !inside          ? -1
+                : task.transposed ? (at.b * task.k + k) * task.rows + i
+                                  : (at.b * task.rows + i) * task.k + k;
+      units[e] = inside ? task.bits - task.exponent[at.b * task.rows + i] - task.shift[at.b * task.k + k] : 0;
+#pragma unroll
+      for (int c = 0; c < kAhead; ++c) x[e][c] = inside && c <= last ? task.limbs.limb[max(last - c, 0)][from[e]] : 0.0;
+    }
+  }
+
+  __device__ __forceinline__ void store(const EncodeTask& task, const EncodeLayout& layout, uint32_t* integers) const {
+#pragma unroll
+    for (int e = 0; e < kEach; ++e) {
+      ShortInteger sum;
+#pragma unroll
+      for (int c = 0; c < kAhead; ++c) {
+        if (c < task.limbs.count) sum.add(x[e][c], units[e]);
+      }
+#pragma unroll 1
+      for (int c = task.limbs.count - 1 - kAhead; c >= 0; --c) {
+        if (from[e] >= 0) sum.add(task.limbs.limb[c][from[e]], units[e]);
+      }
+      uint32_t* first = integers + row(task, e) * layout.row + EncodeLayout::entry(entry(task, e));
+#pragma unroll
+      for (int w = 0; w < 4; ++w) {
+        if (w >= layout.words) break;
+        first[w * EncodeLayout::kWord] = sum.word(w) ^ (w == layout.words - 1 ? 0x80000000u : 0);
+      }
+    }
+  }
+};
+
 // kSteps: k16 steps whose integers a warp holds in registers; all of them if kWhole.
 template <int kSteps, bool kWhole, int kRows>
-__global__ void __launch_bounds__(kEncodeThreads, kSteps > 4 ? 1 : 2)
+__global__ void __launch_bounds__(kEncodeThreads, kSteps == 1 ? 3 : kSteps > 4 ? 1 : 2)
     residue_encode_kernel(const __grid_constant__ EncodeTask task) {
   extern __shared__ __align__(16) unsigned char encode_shared[];
   const EncodeLayout layout(task.ones, task.pairs, task.bits, kRows);
-  fill_encode_tables(task, layout, encode_shared);
   const uint32_t spans = static_cast<uint32_t>((task.kp + kEncodeSpan - 1) / kEncodeSpan);
   const uint32_t bands = static_cast<uint32_t>((task.rows + kRows - 1) / kRows);
   const uint32_t tiles = spans * bands * static_cast<uint32_t>(task.batch);
   const int64_t channel_size = task.batch * task.rows * task.kp;
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
   uint32_t* integers = reinterpret_cast<uint32_t*>(encode_shared + layout.integers);
+  ShortEntries<kRows> entries;
+  if (kSteps == 1) entries.load(task, EncodeTile(blockIdx.x, spans, bands, kRows));
+  fill_encode_tables<kWhole>(task, layout, encode_shared);
+  int other = 0;  // words to the tile of integers in use, of two that take turns
   for (uint32_t tile = blockIdx.x; tile < tiles; tile += gridDim.x) {
-    const uint32_t outer = tile / spans, span = tile - outer * spans;
-    const uint32_t b = outer / bands;
-    const int64_t row0 = int64_t{outer - b * bands} * kRows, l0 = int64_t{span} * kEncodeSpan;
-    __syncthreads();  // the tables are written; the last tile's integers are read
-    store_integers<kRows>(task, layout, integers, b, row0, l0);
+    const EncodeTile at(tile, spans, bands, kRows);
+    if (kSteps == 1) {
+      entries.store(task, layout, integers + other);
+      if (gridDim.x < tiles - tile) entries.load(task, EncodeTile(tile + gridDim.x, spans, bands, kRows));
+    } else {
+      __syncthreads();  // the tables are written; the last tile's integers are read
+      store_integers<kRows>(task, layout, integers, at.b, at.row0, at.l0);
+    }
     __syncthreads();
 #pragma unroll 1
     for (int r = warp; r < kRows; r += kEncodeThreads / 32) {
-      if (row0 + r >= task.rows) break;
-      EncodeRow<kSteps> row(layout, encode_shared, r, lane);
+      if (at.row0 + r >= task.rows) break;
+      EncodeRow<kSteps> row(layout, encode_shared, other + r * layout.row, lane);
       if (kWhole) row.load(0);
-      const int64_t l = l0 + 16 * row.t;
-      int8_t* out = task.out + (b * task.rows + row0 + r) * task.kp + l;
+      const int64_t l = at.l0 + 16 * row.t;
+      int8_t* out = task.out + (at.b * task.rows + at.row0 + r) * task.kp + l;
       const bool inside = l < task.kp;
 #pragma unroll 1
-      for (int i = 0; i < layout.one_tiles; ++i) encode_ones(task, row, i, kWhole, out, channel_size, inside);
+      for (int i = 0; i < layout.one_tiles; ++i) {
+        encode_ones<kSteps, kWhole>(task, row, i, kWhole, out, channel_size, inside);
+      }
 #pragma unroll 1
       for (int i = 0; i < layout.pair_tiles; ++i) {
         encode_pairs(task, row, layout.one_tiles + i, kWhole, out, channel_size, inside);
       }
     }
+    if (kSteps == 1) other = layout.tile - other;
   }
 }
 
