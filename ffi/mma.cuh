@@ -51,6 +51,12 @@ __device__ inline void multiply_add(double (&c)[4], const double (&a)[4], const 
 //   c[i]  row g + 8 * (i >> 1),  column 2 * t + (i & 1)                   i < 4
 // Arithmetic: int32, modulo 2^32.
 struct MmaS8U8M16N8K16 {
+  // d = c + a b
+  __device__ static void run(int (&d)[4], const uint32_t (&a)[2], uint32_t b, const int (&c)[4]) {
+    asm("mma.sync.aligned.m16n8k16.row.col.s32.s8.u8.s32 {%0, %1, %2, %3}, {%4, %5}, {%6}, {%7, %8, %9, %10};"
+        : "=r"(d[0]), "=r"(d[1]), "=r"(d[2]), "=r"(d[3])
+        : "r"(a[0]), "r"(a[1]), "r"(b), "r"(c[0]), "r"(c[1]), "r"(c[2]), "r"(c[3]));
+  }
   __device__ static void run(int (&c)[4], const uint32_t (&a)[2], uint32_t b) {
     asm("mma.sync.aligned.m16n8k16.row.col.s32.s8.u8.s32 {%0, %1, %2, %3}, {%4, %5}, {%6}, {%0, %1, %2, %3};"
         : "+r"(c[0]), "+r"(c[1]), "+r"(c[2]), "+r"(c[3])

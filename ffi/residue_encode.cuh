@@ -226,20 +226,36 @@ struct EncodeRow {
     }
   }
 
-  // sums[j]: rows g (entries 0, 1 of sums[j]) and g + 8 (2, 3) of the tile, entries 16 t + 2 j and 16 t + 2 j + 1.
-  __device__ void multiply(int (&sums)[8][4], int tile, bool loaded) {
+  // sums[j] from `start` on: rows g (entries 0, 1 of sums[j]) and g + 8 (2, 3) of the tile, entries 16 t + 2 j and
+  // 16 t + 2 j + 1.
+  __device__ void multiply(int (&sums)[8][4], const int (&start)[4], int tile, bool loaded) {
     const uint2* weights = reinterpret_cast<const uint2*>(shared) + tile * layout.steps * 32 + lane;
+    if (!loaded) load(0);
+    multiply_step(sums, weights[0], 0, start);
+    multiply_steps(sums, weights, 1, layout.steps);
+    if (loaded) return;
 #pragma unroll 1
-    for (int first = 0; first < layout.steps; first += kSteps) {
-      if (!loaded) load(first);
+    for (int first = kSteps; first < layout.steps; first += kSteps) {
+      load(first);
+      multiply_steps(sums, weights + first * 32, 0, layout.steps - first);
+    }
+  }
+
+ private:
+  __device__ void multiply_step(int (&sums)[8][4], uint2 w, int s, const int (&start)[4]) {
+    const uint32_t a[2] = {w.x, w.y};
 #pragma unroll
-      for (int s = 0; s < kSteps; ++s) {
-        if (s > 0 && first + s >= layout.steps) break;
-        const uint2 w = weights[(first + s) * 32];
-        const uint32_t a[2] = {w.x, w.y};
+    for (int j = 0; j < 8; ++j) MmaS8U8M16N8K16::run(sums[j], a, b[j][s], start);
+  }
+  __device__ void multiply_steps(int (&sums)[8][4], const uint2* weights, int from, int left) {
 #pragma unroll
-        for (int j = 0; j < 8; ++j) MmaS8U8M16N8K16::run(sums[j], a, b[j][s]);
-      }
+    for (int s = 0; s < kSteps; ++s) {
+      if (s < from) continue;
+      if (s >= left) break;
+      const uint2 w = weights[s * 32];
+      const uint32_t a[2] = {w.x, w.y};
+#pragma unroll
+      for (int j = 0; j < 8; ++j) MmaS8U8M16N8K16::run(sums[j], a, b[j][s]);
     }
   }
 };
@@ -252,22 +268,18 @@ __device__ __forceinline__ int float_reduce(int minus_p, float inverse, int sum)
   return __float_as_int(__fmaf_rn(x, inverse, magic)) * minus_p + sum;
 }
 
+// `out`: where the lane's entries of channel g of the tile go.
 template <int kSteps, bool kFloat>
-__device__ __forceinline__ void encode_ones(const EncodeTask& task, EncodeRow<kSteps>& row, int tile, bool loaded,
-                                            int8_t* out, int64_t channel_size, bool inside) {
+__device__ __forceinline__ void encode_ones(const EncodeTask& task, EncodeRow<kSteps>& row, int tile, int8_t* out,
+                                            int64_t eight_channels, bool inside) {
   const int4* constants = reinterpret_cast<const int4*>(row.shared + row.layout.constants) + tile * 16 + row.g;
+  const int4 m[2] = {constants[0], constants[8]};
+  const int start[4] = {m[0].w, m[0].w, m[1].w, m[1].w};
   int sums[8][4];
+  row.multiply(sums, start, tile, kFloat);
 #pragma unroll
-  for (int j = 0; j < 8; ++j) {
-    sums[j][0] = sums[j][1] = constants[0].w;
-    sums[j][2] = sums[j][3] = constants[8].w;
-  }
-  row.multiply(sums, tile, loaded);
-#pragma unroll
-  for (int half = 0; half < 2; ++half) {
-    const int channel = tile * 16 + row.g + 8 * half;
-    const int4 m = constants[8 * half];
-    const int64_t offset = static_cast<uint32_t>(m.z);
+  for (int half = 0; half < 2; ++half, out += eight_channels) {
+    const int64_t offset = static_cast<uint32_t>(m[half].z);
     uint32_t packed[4];
 #pragma unroll
     for (int q = 0; q < 4; ++q) {
@@ -275,12 +287,13 @@ __device__ __forceinline__ void encode_ones(const EncodeTask& task, EncodeRow<kS
 #pragma unroll
       for (int i = 0; i < 4; ++i) {
         const int sum = sums[2 * q + i / 2][2 * half + i % 2];
-        r[i] = kFloat ? float_reduce(m.x, __int_as_float(m.y), sum) : quick_reduce(m.x, m.y, offset, sum);
+        r[i] = kFloat ? float_reduce(m[half].x, __int_as_float(m[half].y), sum)
+                      : quick_reduce(m[half].x, m[half].y, offset, sum);
       }
       packed[q] = four_bytes(r[0], r[1], r[2], r[3]);
     }
-    if (inside && channel < task.ones) {
-      *reinterpret_cast<uint4*>(out + channel * channel_size) = make_uint4(packed[0], packed[1], packed[2], packed[3]);
+    if (inside && tile * 16 + row.g + 8 * half < task.ones) {
+      *reinterpret_cast<uint4*>(out) = make_uint4(packed[0], packed[1], packed[2], packed[3]);
     }
   }
 }
@@ -291,14 +304,10 @@ __device__ __forceinline__ void encode_pairs(const EncodeTask& task, EncodeRow<k
   const int pair = 8 * (tile - row.layout.one_tiles) + row.g;
   const int4* constants =
       reinterpret_cast<const int4*>(row.shared + row.layout.constants) + row.layout.one_tiles * 16 + 3 * pair;
-  int sums[8][4];
-#pragma unroll
-  for (int j = 0; j < 8; ++j) {
-    sums[j][0] = sums[j][1] = 0;
-    sums[j][2] = sums[j][3] = constants[0].z;
-  }
-  row.multiply(sums, tile, loaded);
   const int4 m = constants[0], f = constants[1], v = constants[2];
+  const int start[4] = {0, 0, m.z, m.z};
+  int sums[8][4];
+  row.multiply(sums, start, tile, loaded);
   const FloorReducer reducer = {m.x, static_cast<uint32_t>(m.y), 0};
   const Lattice lattice = {f.x, f.y, v.x, v.y, v.z, v.w};
   uint32_t packed[3][4];
@@ -342,29 +351,34 @@ template <int kRows>
 struct ShortEntries {
   static constexpr int kEach = kRows * kEncodeSpan / kEncodeThreads, kAhead = 2;  // limbs asked for early, the last ones
 
+  int row[kEach], entry[kEach];  // in a tile
+  int64_t offset[kEach];         // of the limbs, from the tile's first on
+  int64_t from[kEach];           // where the limbs are, -1 outside
   double x[kEach][kAhead];
-  int64_t from[kEach];
-  int units[kEach];
+  int exponent[kEach], shift[kEach];
 
-  static __device__ int row(const EncodeTask& task, int e) {
-    const int i = threadIdx.x + e * kEncodeThreads;
-    return task.transposed ? i % kRows : i / kEncodeSpan;
-  }
-  static __device__ int entry(const EncodeTask& task, int e) {
-    const int i = threadIdx.x + e * kEncodeThreads;
-    return task.transposed ? i / kRows : i % kEncodeSpan;
+  __device__ explicit ShortEntries(const EncodeTask& task) {
+#pragma unroll
+    for (int e = 0; e < kEach; ++e) {
+      const int i = threadIdx.x + e * kEncodeThreads;
+      row[e] = task.transposed ? i % kRows : i / kEncodeSpan;
+      entry[e] = task.transposed ? i / kRows : i % kEncodeSpan;
+      offset[e] = task.transposed ? entry[e] * task.rows + row[e] : row[e] * task.k + entry[e];
+    }
   }
 
   __device__ __forceinline__ void load(const EncodeTask& task, const EncodeTile& at) {
     const int last = task.limbs.count - 1;
+    const int64_t row0 = at.b * task.rows + at.row0, l0 = at.b * task.k + at.l0;
+    const int64_t first = task.transposed ? l0 * task.rows + at.row0 : row0 * task.k + at.l0;
+    const int rows = static_cast<int>(min(task.rows - at.row0, int64_t{kRows}));
+    const int length = static_cast<int>(min(task.k - at.l0, int64_t{kEncodeSpan}));
 #pragma unroll
     for (int e = 0; e < kEach; ++e) {
-      const int64_t i = at.row0 + row(task, e), k = at.l0 + entry(task, e);
-      const bool inside = i < task.rows && k < task.k;
-      from[e] = !inside          ? -1
-                : task.transposed ? (at.b * task.k + k) * task.rows + i
-                                  : (at.b * task.rows + i) * task.k + k;
-      units[e] = inside ? task.bits - task.exponent[at.b * task.rows + i] - task.shift[at.b * task.k + k] : 0;
+      const bool inside = row[e] < rows && entry[e] < length;
+      from[e] = inside ? first + offset[e] : -1;
+      exponent[e] = inside ? task.exponent[row0 + row[e]] : 0;
+      shift[e] = inside ? task.shift[l0 + entry[e]] : 0;
 #pragma unroll
       for (int c = 0; c < kAhead; ++c) x[e][c] = inside && c <= last ? task.limbs.limb[max(last - c, 0)][from[e]] : 0.0;
     }
@@ -373,16 +387,17 @@ struct ShortEntries {
   __device__ __forceinline__ void store(const EncodeTask& task, const EncodeLayout& layout, uint32_t* integers) const {
 #pragma unroll
     for (int e = 0; e < kEach; ++e) {
+      const int units = task.bits - exponent[e] - shift[e];
       ShortInteger sum;
 #pragma unroll
       for (int c = 0; c < kAhead; ++c) {
-        if (c < task.limbs.count) sum.add(x[e][c], units[e]);
+        if (c < task.limbs.count) sum.add(x[e][c], units);
       }
 #pragma unroll 1
       for (int c = task.limbs.count - 1 - kAhead; c >= 0; --c) {
-        if (from[e] >= 0) sum.add(task.limbs.limb[c][from[e]], units[e]);
+        if (from[e] >= 0) sum.add(task.limbs.limb[c][from[e]], units);
       }
-      uint32_t* first = integers + row(task, e) * layout.row + EncodeLayout::entry(entry(task, e));
+      uint32_t* first = integers + row[e] * layout.row + EncodeLayout::entry(entry[e]);
 #pragma unroll
       for (int w = 0; w < 4; ++w) {
         if (w >= layout.words) break;
@@ -401,10 +416,10 @@ __global__ void __launch_bounds__(kEncodeThreads, kSteps == 1 ? 3 : kSteps > 4 ?
   const uint32_t spans = static_cast<uint32_t>((task.kp + kEncodeSpan - 1) / kEncodeSpan);
   const uint32_t bands = static_cast<uint32_t>((task.rows + kRows - 1) / kRows);
   const uint32_t tiles = spans * bands * static_cast<uint32_t>(task.batch);
-  const int64_t channel_size = task.batch * task.rows * task.kp;
+  const int64_t channel_size = task.batch * task.rows * task.kp, eight_channels = 8 * channel_size;
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
   uint32_t* integers = reinterpret_cast<uint32_t*>(encode_shared + layout.integers);
-  ShortEntries<kRows> entries;
+  ShortEntries<kRows> entries(task);
   if (kSteps == 1) entries.load(task, EncodeTile(blockIdx.x, spans, bands, kRows));
   fill_encode_tables<kWhole>(task, layout, encode_shared);
   int other = 0;  // words to the tile of integers in use, of two that take turns
@@ -426,9 +441,10 @@ __global__ void __launch_bounds__(kEncodeThreads, kSteps == 1 ? 3 : kSteps > 4 ?
       const int64_t l = at.l0 + 16 * row.t;
       int8_t* out = task.out + (at.b * task.rows + at.row0 + r) * task.kp + l;
       const bool inside = l < task.kp;
+      int8_t* channel = out + row.g * channel_size;
 #pragma unroll 1
-      for (int i = 0; i < layout.one_tiles; ++i) {
-        encode_ones<kSteps, kWhole>(task, row, i, kWhole, out, channel_size, inside);
+      for (int i = 0; i < layout.one_tiles; ++i, channel += 2 * eight_channels) {
+        encode_ones<kSteps, kWhole>(task, row, i, channel, eight_channels, inside);
       }
 #pragma unroll 1
       for (int i = 0; i < layout.pair_tiles; ++i) {
