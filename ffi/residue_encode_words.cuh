@@ -1,0 +1,156 @@
+// The first half of the residue encoder (residue_encode.cuh): limbs of a tile's entries to words in shared memory.
+#pragma once
+
+#include <cuda_runtime.h>
+
+#include <cstdint>
+
+#include "residue.cuh"
+#include "residue_encode_tables.cuh"
+
+namespace jaxmd {
+namespace JAXMD_ISA {
+
+// Where a tile is: matrix b, rows from row0 on, entries of k from l0 on.
+struct EncodeTile {
+  int64_t b, row0, l0;
+
+  __device__ EncodeTile(uint32_t tile, uint32_t spans, uint32_t bands, int rows) {
+    const uint32_t outer = tile / spans;
+    b = outer / bands;
+    row0 = int64_t{outer - static_cast<uint32_t>(b) * bands} * rows;
+    l0 = int64_t{tile - outer * spans} * kEncodeSpan;
+  }
+};
+
+// The words of a tile's entries, zero outside the operand. A thread makes kEach of them at once, and asks for kChunk
+// limbs of each before it uses one.
+template <int kRows>
+__device__ __forceinline__ void store_integers(const EncodeTask& task, const EncodeLayout& layout, uint32_t* integers,
+                                               int64_t b, int64_t row0, int64_t l0) {
+  constexpr int kEach = kRows * kEncodeSpan / kEncodeThreads, kChunk = 8 / kEach;
+  static_assert(kEach * kEncodeThreads == kRows * kEncodeSpan && kChunk > 0);
+  struct Column {
+    uint32_t* first;
+    __device__ uint32_t& operator()(int i) const { return first[i * EncodeLayout::kWord]; }
+  };
+  const auto column = [&](int e, int& row, int& l) {
+    const int i = threadIdx.x + e * kEncodeThreads;
+    row = task.transposed ? i % kRows : i / kEncodeSpan;
+    l = task.transposed ? i / kRows : i % kEncodeSpan;
+    return Column{integers + row * layout.row + EncodeLayout::entry(l)};
+  };
+  const auto limbs = [&](auto&&... sum) {
+    int64_t from[kEach];
+    int units[kEach];
+#pragma unroll
+    for (int e = 0; e < kEach; ++e) {
+      int row, l;
+      column(e, row, l);
+      const int64_t i = row0 + row, k = l0 + l;
+      const bool inside = i < task.rows && k < task.k;
+      from[e] = !inside ? -1 : task.transposed ? (b * task.k + k) * task.rows + i : (b * task.rows + i) * task.k + k;
+      units[e] = inside ? task.bits - task.exponent[b * task.rows + i] - task.shift[b * task.k + k] : 0;
+    }
+#pragma unroll 1
+    for (int last = task.limbs.count - 1; last >= 0; last -= kChunk) {
+      double x[kEach][kChunk];
+#pragma unroll
+      for (int c = 0; c < kChunk; ++c) {
+        const double* limb = task.limbs.limb[max(last - c, 0)];
+#pragma unroll
+        for (int e = 0; e < kEach; ++e) x[e][c] = from[e] >= 0 && last >= c ? limb[from[e]] : 0.0;
+      }
+      int e = 0;
+      const auto add = [&](auto& integer) {
+#pragma unroll
+        for (int c = 0; c < kChunk; ++c) integer.add(x[e][c], units[e]);
+        ++e;
+      };
+      (add(sum), ...);
+    }
+    (sum.finish_with_bias(), ...);
+  };
+  int row, l;
+  const auto integer = [&](int e) { return IntegerOfLimbs<Column>(column(e, row, l), layout.words); };
+  if constexpr (kEach == 2) {
+    limbs(integer(0), integer(1));
+  } else {
+    static_assert(kEach == 4);
+    limbs(integer(0), integer(1), integer(2), integer(3));
+  }
+}
+
+// Integers of at most four words: a thread's entries of a tile are asked for while the last tile is at work.
+template <int kRows>
+struct ShortEntries {
+  static constexpr int kEach = kRows * kEncodeSpan / kEncodeThreads, kAhead = 2;  // limbs asked for early, the last ones
+
+  int64_t offset, step;  // of the limbs of a thread's first entry in a tile, and on to the next
+  double x[kEach][kAhead];
+  int exponent[kEach], shift[kEach];
+
+  __device__ explicit ShortEntries(const EncodeTask& task) {
+    const int64_t r = row(task, 0), l = entry(task, 0);
+    offset = task.transposed ? l * task.rows + r : r * task.k + l;
+    step = kEncodeThreads / (task.transposed ? kRows : kEncodeSpan) * (task.transposed ? task.rows : task.k);
+  }
+  static __device__ int row(const EncodeTask& task, int e) {
+    const int i = threadIdx.x + e * kEncodeThreads;
+    return task.transposed ? i % kRows : i / kEncodeSpan;
+  }
+  static __device__ int entry(const EncodeTask& task, int e) {
+    const int i = threadIdx.x + e * kEncodeThreads;
+    return task.transposed ? i / kRows : i % kEncodeSpan;
+  }
+  static __device__ bool inside(const EncodeTask& task, const EncodeTile& at, int e) {
+    return at.row0 + row(task, e) < task.rows && at.l0 + entry(task, e) < task.k;
+  }
+  __device__ int64_t first(const EncodeTask& task, const EncodeTile& at) const {
+    return offset + (task.transposed ? (at.b * task.k + at.l0) * task.rows + at.row0
+                                     : (at.b * task.rows + at.row0) * task.k + at.l0);
+  }
+
+  __device__ __forceinline__ void load(const EncodeTask& task, const EncodeTile& at) {
+    const int last = task.limbs.count - 1;
+    const int32_t* exponents = task.exponent + at.b * task.rows + at.row0;
+    const int32_t* shifts = task.shift + at.b * task.k + at.l0;
+    const int64_t from = first(task, at);
+#pragma unroll
+    for (int e = 0; e < kEach; ++e) {
+      const bool here = inside(task, at, e);
+      exponent[e] = here ? exponents[row(task, e)] : 0;
+      shift[e] = here ? shifts[entry(task, e)] : 0;
+#pragma unroll
+      for (int c = 0; c < kAhead; ++c) {
+        x[e][c] = here && c <= last ? task.limbs.limb[max(last - c, 0)][from + e * step] : 0.0;
+      }
+    }
+  }
+
+  __device__ __forceinline__ void store(const EncodeTask& task, const EncodeLayout& layout, const EncodeTile& at,
+                                        uint32_t* integers) const {
+#pragma unroll
+    for (int e = 0; e < kEach; ++e) {
+      const int units = task.bits - exponent[e] - shift[e];
+      ShortInteger sum;
+#pragma unroll
+      for (int c = 0; c < kAhead; ++c) {
+        if (c < task.limbs.count) sum.add(x[e][c], units);
+      }
+#pragma unroll 1
+      for (int c = task.limbs.count - 1 - kAhead; c >= 0; --c) {
+        if (inside(task, at, e)) sum.add(task.limbs.limb[c][first(task, at) + e * step], units);
+      }
+      uint32_t* first = integers + row(task, e) * layout.row + EncodeLayout::entry(entry(task, e));
+#pragma unroll
+      for (int w = 0; w < 4; ++w) {
+        if (w >= layout.words) break;
+        first[w * EncodeLayout::kWord] = sum.word(w) ^ (w == layout.words - 1 ? 0x80000000u : 0);
+      }
+    }
+  }
+};
+
+}  // namespace JAXMD_ISA
+}  // namespace jaxmd
