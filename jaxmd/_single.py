@@ -65,10 +65,10 @@ def matmul_f32(a: Any, b: Any, *, engine: SingleEngine = "auto") -> jax.Array:
         by a factor that grows with k; where few terms of a row matter (exponents uniform in 65 binades) from k = 512
         on. Below, the pieces cost up to three times as much, and "auto" takes "f32".
 
-    Limits: all of float32's range, subnormal entries and results included. With "f16x3" entries of a row below 2^-15 of its
-    largest lose relative accuracy, as the last term of the bound says; "tf32x3" keeps it. Inf and
-    NaN give Inf and NaN where IEEE arithmetic does, and only there; a result beyond float32's range is Inf, with no
-    overflow on the way. On the CPU "f32" flushes subnormals, as XLA does.
+    Limits: all of float32's range, subnormal entries and results included. With "f16x3" entries of a row below 2^-15
+    of its largest lose relative accuracy, as the last term of the bound says; "tf32x3" keeps it. Inf and NaN give Inf
+    and NaN where IEEE arithmetic does, and only there; a result beyond float32's range is Inf, with no overflow on the
+    way. On the CPU "f32" flushes subnormals, as XLA does.
 
     Raises:
         TypeError: an operand that is not float32, or has no axes.
