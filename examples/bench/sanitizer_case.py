@@ -27,7 +27,7 @@ def main() -> int:
     batch = jaxmd.random.normal(jax.random.key(3), (5, 19, 21), 2)
     jax.block_until_ready(jax.vmap(lambda x: x @ x.T)(batch))
     jax.block_until_ready(jaxmd.matmul(batch, batch[0].T, engine="fp64"))
-    jax.block_until_ready(jaxmd.matmul(batch, batch, engine="int8", accuracy="exact"))
+    jax.block_until_ready(jaxmd.matmul(batch, batch[0].T, engine="int8", accuracy="exact"))
     x, y = (jax.random.uniform(jax.random.key(seed), (130, 130), jnp.float32, -1, 1) for seed in (7, 8))
     jax.block_until_ready([jaxmd.matmul_f32(x, y[:, :70], engine=engine) for engine in ("f16x3", "tf32x3", "int8")])
     for limbs in (1, 2, 3, 4, 16):
