@@ -41,7 +41,7 @@ CHAINED = [
 ]
 
 
-@pytest.mark.parametrize("arch, instruction", CHAINED)
+@pytest.mark.parametrize("arch, instruction", [CHAINED[0], *CHAINED[3:]])
 def test_matrices_batches_and_transformations(arch, instruction):
     s = spec(arch, instruction)
     a, b, c = operands(s, 3, 2, s.k)
@@ -55,7 +55,7 @@ def test_matrices_batches_and_transformations(arch, instruction):
     assert (batch[1] == outputs(s, *(x[1] for x in stack))).all()
 
 
-@pytest.mark.parametrize("arch, instruction", [CHAINED[0], CHAINED[3], (H, "wgmma.k32.s32.s8.s8")])
+@pytest.mark.parametrize("arch, instruction", [CHAINED[0], CHAINED[2], (H, "wgmma.k32.s32.s8.s8")])
 def test_matmul(arch, instruction):
     s = spec(arch, instruction)
     k = 5 * s.k - 3
@@ -77,11 +77,11 @@ def test_promoted_and_split_under_vmap():
     a, b = random_bits(s.a, (3, 2, 100), 1, True), random_bits(s.b, (3, 100, 2), 2, True)
     call = lambda x, y: tensorcore.matmul(x, y, s, promote_every=16, split_k=2)
     mapped = np.asarray(jax.jit(jax.vmap(call))(a, b))
-    shared = np.asarray(jax.vmap(call, (0, None))(a, b[1]))
-    assert (mapped == np.asarray(call(a, b))).all()
+    shared = np.asarray(jax.jit(jax.vmap(call, (0, None)))(a, b[1]))
+    one = jax.jit(call)
     for i in range(3):
-        assert (mapped[i] == np.asarray(call(a[i], b[i]))).all()
-        assert (shared[i] == np.asarray(call(a[i], b[1]))).all()
+        assert (mapped[i] == np.asarray(one(a[i], b[i]))).all()
+        assert (shared[i] == np.asarray(one(a[i], b[1]))).all()
 
 
 def bytes_of(m, n, k):
