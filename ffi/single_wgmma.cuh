@@ -26,12 +26,16 @@
 namespace jaxmd {
 namespace cuda {
 
-// kUnits: halves of a stage (16 terms) in a chunk: 4 (f16), 2 (tf32), or 1. kLeaveOut: parts that do nothing, to see what
-// they cost (examples/bench/kernels/single_matmul_bench.cu): 1 the split of B, 2 the products, 4 the split of A.
-template <bool kTf32_, int kN_, int kStages_, int kCluster_, int kUnits_, int kHelpers_ = 1, int kLeaveOut_ = 0>
+// kUnits: halves of a stage (16 terms) in a chunk: 4 (f16), 2 (tf32), or 1. kHelpers: warpgroups beside the two. kAhead: 1,
+// a chunk's first fragments of A are loaded while the chunk before is multiplied; 2, a warp converts two blocks of B at
+// once. kLeaveOut: parts that do nothing, to see what they cost (examples/bench/kernels/single_matmul_bench.cu): 1 the
+// split of B, 2 the products, 4 the split of A.
+template <bool kTf32_, int kN_, int kStages_, int kCluster_, int kUnits_, int kHelpers_ = 1, int kAhead_ = 0,
+          int kLeaveOut_ = 0>
 struct SingleTile {
   static constexpr int kHelpers = kHelpers_, kWorkers = 4 * kHelpers - 1;  // warpgroups that help, warps that convert
   static constexpr int kLeaveOut = kLeaveOut_;
+  static constexpr bool kAheadA = (kAhead_ & 1) != 0, kAheadB = (kAhead_ & 2) != 0;
   static constexpr bool kTf32 = kTf32_;
   static constexpr int kN = kN_, kStages = kStages_, kCluster = kCluster_, kUnits = kUnits_;
   static constexpr int kBM = 128, kThreads = 256 + 128 * kHelpers, kFragments = kN / 8;
@@ -42,6 +46,7 @@ struct SingleTile {
   static constexpr int kBarriers = kStages * kStage, kShared = kBarriers + 24 * kStages;
   static constexpr int kReaders = 8 * kCluster;                   // warps that free a stage
   static constexpr int kChunkStages = kUnits == 4 ? 2 : 1;        // stages walked through together
+  static constexpr int kChunks = kUnits == 1 ? 2 : 1;             // chunks in them
   static constexpr int kRegisters = 512 / (2 + kHelpers) / 8 * 8;  // a thread starts with
   static constexpr int kConsumerRegisters = kN > 160 ? 224 : kHelpers == 1 ? 216 : 208;
   static constexpr int kOtherRegisters = ((2 + kHelpers) * kRegisters - 2 * kConsumerRegisters) / kHelpers / 8 * 8;
@@ -119,11 +124,10 @@ struct SingleBlock {
     });
   }
 
-  // `worker` of kWorkers warps takes every kWorkers-th block; a lane has a column of it. Where there are registers, the
-  // next block is read before the one that they hold is written.
+  // `worker` of kWorkers warps takes every kWorkers-th block; a lane has a column of it.
   __device__ __forceinline__ void convert(int worker, int lane) const {
     constexpr int kWorkers = Tile::kWorkers, kRounds = (Tile::kBlocks + kWorkers - 1) / kWorkers;
-    constexpr int kColumns = Tile::kN / 32, kAhead = Tile::kOtherRegisters >= 64 ? 1 : 0;
+    constexpr int kColumns = Tile::kN / 32;
     SingleRing ring;
     each_tile([&](const SingleTileAt& at) {
       float scale[kRounds];
@@ -137,16 +141,30 @@ struct SingleBlock {
       };
 #pragma unroll 1
       for (int stage = 0; stage < stages; ++stage) {
-        float x[1 + kAhead][16];
         const uint32_t first = shared + ring.slot * Tile::kStage + 2 * Tile::kHalfA + 2048 * worker;
         mbarrier_wait(full + 8 * ring.slot, ring.phase);
-        if (kAhead == 1) load_block(x[0], first, lane);
 #pragma unroll
-        for (int r = 0; r < (Tile::kLeaveOut & 1 ? 0 : kRounds); ++r) {
-          const int ahead = r + kAhead;
-          if (exists(ahead)) load_block(x[ahead % (1 + kAhead)], first + 2048 * kWorkers * ahead, lane);
-          __syncwarp();
-          if (exists(r)) store_block(x[r % (1 + kAhead)], first + 2048 * kWorkers * r, scale[r], lane);
+        for (int r = 0; r < (Tile::kLeaveOut & 1 ? 0 : kRounds); r += 2) {
+          const uint32_t one = first + 2048 * kWorkers * r, two = one + 2048 * kWorkers;
+          float x[2][16];
+          if (Tile::kAheadB && exists(r + 1)) {
+            load_block(x[0], one, lane);
+            load_block(x[1], two, lane);
+            __syncwarp();
+            store_block(x[0], one, scale[r], lane);
+            store_block(x[1], two, scale[r + 1 < kRounds ? r + 1 : r], lane);
+            continue;
+          }
+          if (exists(r)) {
+            load_block(x[0], one, lane);
+            __syncwarp();
+            store_block(x[0], one, scale[r], lane);
+          }
+          if (exists(r + 1)) {
+            load_block(x[0], two, lane);
+            __syncwarp();
+            store_block(x[0], two, scale[r + 1 < kRounds ? r + 1 : r], lane);
+          }
         }
         fence_shared_async();
         __syncwarp();
@@ -233,21 +251,26 @@ struct SingleBlock {
 #pragma unroll
         for (int i = 0; i < 4; ++i) sum[j][i] = 0;
       }
+      uint32_t hi[Tile::kUnits][4 * Tile::kSteps], lo[2][4 * Tile::kSteps], next[4 * Tile::kSteps];
+      const uint32_t own = 64 * first_row + 16 * t;  // where this lane's terms begin in a half of A
+      const auto load_first = [&](uint32_t* to) {    // the first half of the next stage
+        mbarrier_wait(full + 8 * ring.slot, ring.phase);
+        load_a(shared + ring.slot * Tile::kStage + own, scale, to, lo[0]);
+      };
+      if (Tile::kAheadA) load_first(hi[0]);
 #pragma unroll 1
       for (int stage = 0; stage < stages; stage += Tile::kChunkStages) {
         uint32_t slots[Tile::kChunkStages];
 #pragma unroll
-        for (int chunk = 0; chunk < (Tile::kUnits == 1 ? 2 : 1); ++chunk) {
-          uint32_t hi[Tile::kUnits][4 * Tile::kSteps], lo[2][4 * Tile::kSteps];
+        for (int chunk = 0; chunk < Tile::kChunks; ++chunk) {
 #pragma unroll
           for (int u = 0; u < Tile::kUnits; ++u) {
             const int half = (u + chunk) % 2;
-            if (half == 0) {
-              slots[u / 2] = ring.slot;
-              mbarrier_wait(full + 8 * ring.slot, ring.phase);
-            }
+            if (half == 0) slots[u / 2] = ring.slot;
             const uint32_t from = shared + slots[u / 2] * Tile::kStage;
-            load_a(from + half * Tile::kHalfA + 64 * first_row + 16 * t, scale, hi[u], lo[u % 2]);
+            const bool loaded = Tile::kAheadA && u == 0 && chunk == 0;
+            if (!loaded && half == 0) mbarrier_wait(full + 8 * ring.slot, ring.phase);
+            if (!loaded) load_a(from + half * Tile::kHalfA + own, scale, hi[u], lo[u % 2]);
             if (half == 0) {
               mbarrier_wait(ready + 8 * ring.slot, ring.phase);
               ring.advance<Tile::kStages>();
@@ -275,16 +298,25 @@ struct SingleBlock {
             for (int s = 0; s < Tile::kSteps; ++s) product(c, hi[u] + 4 * s, b + 2 * s, 1);
           }
           wgmma_commit();
+          const bool last = chunk + 1 == Tile::kChunks;
+          if (Tile::kAheadA && last && stage + Tile::kChunkStages < stages) {
+            wgmma_wait<1>();  // lo is free
+            load_first(next);
+          }
           wgmma_wait<0>();
           hold(c);
+          if (last) {
+#pragma unroll
+            for (int i = 0; i < Tile::kChunkStages; ++i) release(slots[i]);
+#pragma unroll
+            for (int i = 0; i < (Tile::kAheadA ? 4 * Tile::kSteps : 0); ++i) hi[0][i] = next[i];
+          }
 #pragma unroll
           for (int j = 0; j < Tile::kFragments; ++j) {
 #pragma unroll
             for (int i = 0; i < 4; ++i) sum[j][i] = __fadd_rn(sum[j][i], c[j][i]);
           }
         }
-#pragma unroll
-        for (int i = 0; i < Tile::kChunkStages; ++i) release(slots[i]);
       }
       store_sums(p, sum, at.plane, at.row + 16 * warp, at.column, lane);
     });
