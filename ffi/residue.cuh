@@ -253,10 +253,32 @@ class IntegerOfLimbs {
   uint32_t sign_ = 0;
 };
 
-// The same in registers, modulo 2^128.
-class ShortInteger {
- public:
-  JAXMD_INLINE void add(double limb, int units) {
+// Zero where the shift, as an unsigned number, is 64 or more.
+JAXMD_INLINE uint64_t shift_left(uint64_t x, int shift) {
+#if defined(__CUDA_ARCH__)
+  uint64_t r;
+  asm("shl.b64 %0, %1, %2;" : "=l"(r) : "l"(x), "r"(shift));
+  return r;
+#else
+  return static_cast<uint32_t>(shift) < 64 ? x << shift : 0;
+#endif
+}
+JAXMD_INLINE uint64_t shift_right(uint64_t x, int shift) {
+#if defined(__CUDA_ARCH__)
+  uint64_t r;
+  asm("shr.u64 %0, %1, %2;" : "=l"(r) : "l"(x), "r"(shift));
+  return r;
+#else
+  return static_cast<uint32_t>(shift) < 64 ? x >> shift : 0;
+#endif
+}
+
+// round(limb 2^units) = ±size 2^up, half away from zero; 0 for inf and nan.
+struct RoundedLimb {
+  uint64_t size, minus;  // minus: all ones or 0
+  int up;
+
+  JAXMD_INLINE RoundedLimb(double limb, int units) {
     const uint64_t bits = bits_of(limb);
     const int biased = static_cast<int>(bits >> 52) & 0x7ff;
     const uint64_t fraction = bits & 0xfffffffffffffull;
@@ -264,42 +286,74 @@ class ShortInteger {
     if (biased == 0x7ff) m = 0;
     const int position = (biased == 0 ? 1 : biased) - 1075 + units;
     const uint64_t half = shift_right(m, -position - 1);  // of no use where nothing is cut off
-    if (position < 0) m = (half >> 1) + (half & 1);
-    const int up = position < 0 ? 0 : position;
-    const uint64_t minus = static_cast<uint64_t>(static_cast<int64_t>(bits) >> 63);
-    const uint64_t low = shift_left(m, up) ^ minus;
-    const uint64_t high = (shift_right(m, 64 - up) | shift_left(m, up - 64)) ^ minus;
-    add_words(low, high, minus & 1);
+    size = position < 0 ? (half >> 1) + (half & 1) : m;
+    up = position < 0 ? 0 : position;
+    minus = static_cast<uint64_t>(static_cast<int64_t>(bits) >> 63);
   }
-  JAXMD_INLINE uint32_t word(int i) const { return static_cast<uint32_t>((i < 2 ? low_ : high_) >> (i % 2 * 32)); }
+};
+
+// Two's complement modulo 2^128.
+struct DoubleWord {
+  uint64_t low = 0, high = 0;
+
+  // += (x_high 2^64 + x_low), or less it where minus is all ones.
+  JAXMD_INLINE void add(uint64_t x_low, uint64_t x_high, uint64_t minus) {
+    const uint64_t sum = low + (x_low ^ minus), with_carry = sum + (minus & 1);
+    high += (x_high ^ minus) + (sum < low ? 1 : 0) + (with_carry < sum ? 1 : 0);
+    low = with_carry;
+  }
+};
+
+// The same in registers, modulo 2^128.
+class ShortInteger {
+ public:
+  JAXMD_INLINE void add(double limb, int units) {
+    const RoundedLimb x(limb, units);
+    sum_.add(shift_left(x.size, x.up), shift_right(x.size, 64 - x.up) | shift_left(x.size, x.up - 64), x.minus);
+  }
+  JAXMD_INLINE uint32_t word(int i) const {
+    return static_cast<uint32_t>((i < 2 ? sum_.low : sum_.high) >> (i % 2 * 32));
+  }
 
  private:
-  // Zero where the shift, as an unsigned number, is 64 or more.
-  static JAXMD_INLINE uint64_t shift_left(uint64_t x, int shift) {
-#if defined(__CUDA_ARCH__)
-    uint64_t r;
-    asm("shl.b64 %0, %1, %2;" : "=l"(r) : "l"(x), "r"(shift));
-    return r;
-#else
-    return static_cast<uint32_t>(shift) < 64 ? x << shift : 0;
-#endif
-  }
-  static JAXMD_INLINE uint64_t shift_right(uint64_t x, int shift) {
-#if defined(__CUDA_ARCH__)
-    uint64_t r;
-    asm("shr.u64 %0, %1, %2;" : "=l"(r) : "l"(x), "r"(shift));
-    return r;
-#else
-    return static_cast<uint32_t>(shift) < 64 ? x >> shift : 0;
-#endif
-  }
-  JAXMD_INLINE void add_words(uint64_t low, uint64_t high, uint64_t carry) {
-    const uint64_t sum = low_ + low, with_carry = sum + carry;
-    high_ += high + (sum < low ? 1 : 0) + (with_carry < sum ? 1 : 0);
-    low_ = with_carry;
+  DoubleWord sum_;
+};
+
+// The same of limbs that come in order of size, the last and smallest first: words are written once, from a window that
+// moves up. add() answers false where a limb lies below the window; the words then are to be made by IntegerOfLimbs.
+template <class Words>
+class IntegerOfOrderedLimbs {
+ public:
+  JAXMD_INLINE IntegerOfOrderedLimbs(Words at, int count) : at_(at), count_(count) {}
+
+  JAXMD_INLINE bool add(double limb, int units) {
+    const RoundedLimb x(limb, units);
+    const int first = x.up >> 5, s = x.up & 31;
+    if (x.size == 0 || first >= count_) return true;
+    if (first < written_) return false;
+    JAXMD_ROLLED
+    while (written_ < first) write();
+    window_.add(x.size << s, (x.size >> 1) >> (63 - s), x.minus);
+    return true;
   }
 
-  uint64_t low_ = 0, high_ = 0;
+  JAXMD_INLINE void finish_with_bias() {
+    JAXMD_ROLLED
+    while (written_ < count_ - 1) write();
+    at_(written_) = static_cast<uint32_t>(window_.low) ^ 0x80000000u;
+  }
+
+ private:
+  JAXMD_INLINE void write() {
+    at_(written_++) = static_cast<uint32_t>(window_.low);
+    window_.low = window_.low >> 32 | window_.high << 32;
+    window_.high = static_cast<uint64_t>(static_cast<int64_t>(window_.high) >> 32);
+  }
+
+  Words at_;
+  int count_;
+  int written_ = 0;
+  DoubleWord window_;
 };
 
 // Words of integers of `bits` bits, -2^bits … 2^bits, in two's complement.

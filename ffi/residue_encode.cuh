@@ -195,7 +195,7 @@ __global__ void __launch_bounds__(kEncodeThreads, kSteps == 1 ? 3 : kSteps > 4 ?
       if (gridDim.x < tiles - tile) entries.load(task, EncodeTile(tile + gridDim.x, spans, bands, kRows));
     } else {
       __syncthreads();  // the tables are written; the last tile's integers are read
-      store_integers<kRows>(task, layout, integers, at.b, at.row0, at.l0);
+      store_integers<kRows>(task, layout, integers, at);
     }
     __syncthreads();
 #pragma unroll 1

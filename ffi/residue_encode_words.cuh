@@ -23,61 +23,60 @@ struct EncodeTile {
   }
 };
 
-// The words of a tile's entries, zero outside the operand. A thread makes kEach of them at once, and asks for kChunk
-// limbs of each before it uses one.
+// The words of a tile's entries, zero outside the operand. A thread asks for kChunk limbs of each of its entries before
+// it uses one.
 template <int kRows>
 __device__ __forceinline__ void store_integers(const EncodeTask& task, const EncodeLayout& layout, uint32_t* integers,
-                                               int64_t b, int64_t row0, int64_t l0) {
-  constexpr int kEach = kRows * kEncodeSpan / kEncodeThreads, kChunk = 8 / kEach;
-  static_assert(kEach * kEncodeThreads == kRows * kEncodeSpan && kChunk > 0);
+                                               const EncodeTile& at) {
+  constexpr int kEach = kRows * kEncodeSpan / kEncodeThreads, kChunk = 4;
+  static_assert(kEach == 2);
   struct Column {
     uint32_t* first;
     __device__ uint32_t& operator()(int i) const { return first[i * EncodeLayout::kWord]; }
   };
-  const auto column = [&](int e, int& row, int& l) {
-    const int i = threadIdx.x + e * kEncodeThreads;
-    row = task.transposed ? i % kRows : i / kEncodeSpan;
-    l = task.transposed ? i / kRows : i % kEncodeSpan;
-    return Column{integers + row * layout.row + EncodeLayout::entry(l)};
-  };
-  const auto limbs = [&](auto&&... sum) {
-    int64_t from[kEach];
-    int units[kEach];
+  Column column[kEach];
+  int64_t from[kEach];
+  int units[kEach];
 #pragma unroll
-    for (int e = 0; e < kEach; ++e) {
-      int row, l;
-      column(e, row, l);
-      const int64_t i = row0 + row, k = l0 + l;
-      const bool inside = i < task.rows && k < task.k;
-      from[e] = !inside ? -1 : task.transposed ? (b * task.k + k) * task.rows + i : (b * task.rows + i) * task.k + k;
-      units[e] = inside ? task.bits - task.exponent[b * task.rows + i] - task.shift[b * task.k + k] : 0;
-    }
+  for (int e = 0; e < kEach; ++e) {
+    const int place = threadIdx.x + e * kEncodeThreads;
+    const int row = task.transposed ? place % kRows : place / kEncodeSpan;
+    const int l = task.transposed ? place / kRows : place % kEncodeSpan;
+    const int64_t i = at.row0 + row, k = at.l0 + l;
+    const bool inside = i < task.rows && k < task.k;
+    column[e].first = integers + row * layout.row + EncodeLayout::entry(l);
+    from[e] = !inside           ? -1
+              : task.transposed ? (at.b * task.k + k) * task.rows + i
+                                : (at.b * task.rows + i) * task.k + k;
+    units[e] = inside ? task.bits - task.exponent[at.b * task.rows + i] - task.shift[at.b * task.k + k] : 0;
+  }
+  IntegerOfOrderedLimbs<Column> sum[kEach] = {{column[0], layout.words}, {column[1], layout.words}};
+  bool ordered[kEach] = {true, true};
 #pragma unroll 1
-    for (int last = task.limbs.count - 1; last >= 0; last -= kChunk) {
-      double x[kEach][kChunk];
+  for (int last = task.limbs.count - 1; last >= 0; last -= kChunk) {
+    double x[kEach][kChunk];
 #pragma unroll
-      for (int c = 0; c < kChunk; ++c) {
-        const double* limb = task.limbs.limb[max(last - c, 0)];
+    for (int c = 0; c < kChunk; ++c) {
+      const double* limb = task.limbs.limb[max(last - c, 0)];
 #pragma unroll
-        for (int e = 0; e < kEach; ++e) x[e][c] = from[e] >= 0 && last >= c ? limb[from[e]] : 0.0;
-      }
-      int e = 0;
-      const auto add = [&](auto& integer) {
-#pragma unroll
-        for (int c = 0; c < kChunk; ++c) integer.add(x[e][c], units[e]);
-        ++e;
-      };
-      (add(sum), ...);
+      for (int e = 0; e < kEach; ++e) x[e][c] = from[e] >= 0 && last >= c ? limb[from[e]] : 0.0;
     }
-    (sum.finish_with_bias(), ...);
-  };
-  int row, l;
-  const auto integer = [&](int e) { return IntegerOfLimbs<Column>(column(e, row, l), layout.words); };
-  if constexpr (kEach == 2) {
-    limbs(integer(0), integer(1));
-  } else {
-    static_assert(kEach == 4);
-    limbs(integer(0), integer(1), integer(2), integer(3));
+#pragma unroll
+    for (int c = 0; c < kChunk; ++c) {
+#pragma unroll
+      for (int e = 0; e < kEach; ++e) ordered[e] &= sum[e].add(x[e][c], units[e]);
+    }
+  }
+#pragma unroll
+  for (int e = 0; e < kEach; ++e) {
+    if (ordered[e]) {
+      sum[e].finish_with_bias();
+      continue;
+    }
+    IntegerOfLimbs<Column> any(column[e], layout.words);
+#pragma unroll 1
+    for (int c = task.limbs.count - 1; c >= 0; --c) any.add(task.limbs.limb[c][from[e]], units[e]);
+    any.finish_with_bias();
   }
 }
 
