@@ -184,7 +184,7 @@ __global__ void __launch_bounds__(kEncodeThreads, kSteps == 1 ? 3 : kSteps > 4 ?
   const int64_t channel_size = task.batch * task.rows * task.kp, eight_channels = 8 * channel_size;
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
   uint32_t* integers = reinterpret_cast<uint32_t*>(encode_shared + layout.integers);
-  ShortEntries<kRows> entries(task);
+  ShortEntries<kRows> entries(task, encode_shared + layout.ahead);
   if (kSteps == 1) entries.load(task, EncodeTile(blockIdx.x, spans, bands, kRows));
   fill_encode_tables<kWhole>(task, layout, encode_shared);
   int other = 0;  // words to the tile of integers in use, of two that take turns

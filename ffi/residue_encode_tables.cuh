@@ -26,14 +26,15 @@ struct EncodeTask {
 };
 
 constexpr int kEncodeThreads = 256, kEncodeSpan = 64;  // entries of k in a tile
+constexpr int kEncodeAhead = 2;  // limbs, the last ones, that integers of four words ask for a tile ahead
 
 // Shared memory of a block: fragments of the weights, constants of the moduli, words of the entries.
 struct EncodeLayout {
-  int words, steps;               // of an integer; k16 steps of the product
-  int one_tiles, pair_tiles;      // of 16 and of 8 moduli
-  int constants, integers, size;  // offsets in bytes
-  int row;                        // words from one row of entries to the next
-  int tile;                       // words from one tile of entries to the next, where there are two
+  int words, steps;                      // of an integer; k16 steps of the product
+  int one_tiles, pair_tiles;             // of 16 and of 8 moduli
+  int constants, ahead, integers, size;  // offsets in bytes
+  int row;                               // words from one row of entries to the next
+  int tile;                              // words from one tile of entries to the next, where there are two
 
   static constexpr int kWord = 72;  // words from one word of an entry to the next: 64 entries, 8 mod 32
 
@@ -43,7 +44,8 @@ struct EncodeLayout {
     one_tiles = (ones + 15) / 16;
     pair_tiles = (pairs + 7) / 8;
     constants = (one_tiles + pair_tiles) * steps * 256;
-    integers = constants + one_tiles * 256 + pair_tiles * 384;
+    ahead = constants + one_tiles * 256 + pair_tiles * 384;
+    integers = ahead + (steps == 1 ? rows * kEncodeSpan * kEncodeAhead * 8 : 0);
     row = steps * 4 * kWord + 32 / rows;  // lanes along rows or along k: no bank conflicts
     tile = rows * row;
     size = integers + (steps == 1 ? 2 : 1) * tile * 4;

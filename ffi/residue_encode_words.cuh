@@ -5,6 +5,7 @@
 
 #include <cstdint>
 
+#include "mma.cuh"
 #include "residue.cuh"
 #include "residue_encode_tables.cuh"
 
@@ -80,16 +81,19 @@ __device__ __forceinline__ void store_integers(const EncodeTask& task, const Enc
   }
 }
 
-// Integers of at most four words: a thread's entries of a tile are asked for while the last tile is at work.
+// Integers of at most four words: a thread's entries of a tile are asked for while the last tile is at work. Limbs wait
+// in shared memory, each thread's in places of its own: [entry][limb][thread].
 template <int kRows>
 struct ShortEntries {
-  static constexpr int kEach = kRows * kEncodeSpan / kEncodeThreads, kAhead = 2;  // limbs asked for early, the last ones
+  static constexpr int kEach = kRows * kEncodeSpan / kEncodeThreads, kAhead = kEncodeAhead;
+  static_assert(kEach * kAhead * kEncodeThreads == kRows * kEncodeSpan * kEncodeAhead);
 
+  double* waiting;
   int64_t offset, step;  // of the limbs of a thread's first entry in a tile, and on to the next
-  double x[kEach][kAhead];
   int exponent[kEach], shift[kEach];
 
-  __device__ explicit ShortEntries(const EncodeTask& task) {
+  __device__ ShortEntries(const EncodeTask& task, unsigned char* ahead)
+      : waiting(reinterpret_cast<double*>(ahead) + threadIdx.x) {
     const int64_t r = row(task, 0), l = entry(task, 0);
     offset = task.transposed ? l * task.rows + r : r * task.k + l;
     step = kEncodeThreads / (task.transposed ? kRows : kEncodeSpan) * (task.transposed ? task.rows : task.k);
@@ -122,20 +126,25 @@ struct ShortEntries {
       shift[e] = here ? shifts[entry(task, e)] : 0;
 #pragma unroll
       for (int c = 0; c < kAhead; ++c) {
-        x[e][c] = here && c <= last ? task.limbs.limb[max(last - c, 0)][from + e * step] : 0.0;
+        if (c > last) continue;
+        const double* limb = task.limbs.limb[last - c];
+        cp_async_8(static_cast<uint32_t>(__cvta_generic_to_shared(waiting + (e * kAhead + c) * kEncodeThreads)),
+                   here ? limb + from + e * step : limb, here ? 8 : 0);
       }
     }
+    cp_async_commit();
   }
 
   __device__ __forceinline__ void store(const EncodeTask& task, const EncodeLayout& layout, const EncodeTile& at,
                                         uint32_t* integers) const {
+    cp_async_wait<0>();
 #pragma unroll
     for (int e = 0; e < kEach; ++e) {
       const int units = task.bits - exponent[e] - shift[e];
       ShortInteger sum;
 #pragma unroll
       for (int c = 0; c < kAhead; ++c) {
-        if (c < task.limbs.count) sum.add(x[e][c], units);
+        if (c < task.limbs.count) sum.add(waiting[(e * kAhead + c) * kEncodeThreads], units);
       }
 #pragma unroll 1
       for (int c = task.limbs.count - 1 - kAhead; c >= 0; --c) {
