@@ -37,4 +37,6 @@
   X(residue_decode)            \
   X(residue_matmul)            \
   X(single_matmul)             \
+  X(uninitialized)             \
+  X(column_exponents)          \
   X(tensorcore_issue)

@@ -123,7 +123,10 @@ def _certified(a: Limbs, b: Limbs, limbs: int, inner: int, platform: str) -> Lim
     """Engine "int8" at its base level where magnitudes of settled limbs prove that enough, else by the levels."""
     plan = _residues.plan(a[0].shape[-1], 53 * limbs + 2)
     row = _slices.shared_exponent(_slices.settled_exponents(a), -1)
-    column = _slices.shared_exponent(_slices.settled_exponents(b), -2)
+    if platform == "cuda" and _ffi.calls_cuda():
+        column = _product.column_exponents(b)
+    else:
+        column = _slices.shared_exponent(_slices.settled_exponents(b), -2)
     least = _magnitudes.least(_magnitudes.magnitudes(a, row, 0), _magnitudes.magnitudes(b, column, 1))
     uncertified = nearly_certified if platform == "cuda" else by_levels
     return lax.cond(

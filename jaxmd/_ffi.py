@@ -64,6 +64,11 @@ def has_cuda() -> bool:
     return _load("CUDA") is not None
 
 
+def calls_cuda() -> bool:
+    """Whether programs for CUDA call handlers: they were built, or this machine exports programs and has no GPU."""
+    return has_cuda() or jax.default_backend() != "gpu"
+
+
 def cpu_features() -> Mapping[str, Any]:
     """What the CPU handlers found: `isa`, the path they take (avx512, avx2, portable), and the processor's abilities.
 
@@ -155,7 +160,7 @@ def lowering(
 
     def _lower_cuda(ctx: Any, *operands: Any, **params: Any) -> Any:
         # Without the module a program may still be exported from a machine that has no GPU of its own.
-        if not has_cuda() and jax.default_backend() == "gpu":
+        if not calls_cuda():
             raise NotImplementedError(
                 f"{name}: the CUDA module of jaxmd is not built; reinstall with JAXMD_CUDA=on, or run on the CPU."
             )

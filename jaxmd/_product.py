@@ -1,11 +1,12 @@
-"""The compiled steps of a product: the triangular sliced product (a primitive), and three plain handler calls.
+"""The compiled steps of a product: the triangular sliced product (a primitive), and four plain handler calls.
 
     sliced_matmul   [S, ..., m, k] x [S, ..., k, n] -> [S, ..., m, n]    orders g = sum_{i+j=g} A_i B_j, g < S
     exponent_span   [..., m, k] + [..., k, n] -> [..., m, n]             max over l of E_il + F_lj
     direct_matmul   limbs x limbs -> limbs                               cascaded sums, no slices
     exact_entries   limbs x limbs, flags, c -> c                         flagged entries summed exactly (Kulisch)
+    column_exponents  limbs [..., k, n] -> [..., n]                      largest exponents of settled limbs, on CUDA
 
-The last three appear only inside the lowering of `matmul_p` (`_matmul.py`), which owns batching and differentiation.
+The last four appear only inside the lowering of `matmul_p` (`_matmul.py`), which owns batching and differentiation.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ import jax.numpy as jnp
 from jax import lax
 from jax.interpreters import ad, batching, mlir
 
-from . import _ffi
+from . import _ffi, _slices
 from ._primitive import Primitive
 
 # --- sliced_matmul ---------------------------------------------------------------------------------------------------
@@ -142,6 +143,13 @@ def exponent_span(e: jax.Array, f: jax.Array) -> jax.Array:
     """int16 [..., m, k], [..., k, n] -> int16 [..., m, n]: max over l of e_il + f_lj; -32000 where k = 0."""
     shape = (*e.shape[:-1], f.shape[-1])
     return _ffi.call("jaxmd_exponent_span", [jax.ShapeDtypeStruct(shape, jnp.int16)], e, f)[0]
+
+
+def column_exponents(x: Sequence[jax.Array]) -> jax.Array:
+    """int32 [..., n]: `shared_exponent` of `settled_exponents` in columns of [..., k, n], in one pass; CUDA only."""
+    shape = (*x[0].shape[:-2], x[0].shape[-1])
+    e = _ffi.call("jaxmd_column_exponents", [jax.ShapeDtypeStruct(shape, jnp.int32)], *x)[0]
+    return jnp.where(e < _slices.ZERO_EXPONENT // 2, jnp.int32(0), e)
 
 
 def direct_matmul(

@@ -166,8 +166,8 @@ def _by_pieces(
 
         return _each(n, piece.n, middle, c) if rows_inside else _each(m, piece.m, middle, c)
 
-    zero, *_ = _ffi.unify((jnp.zeros((count, m, n), jnp.float64), a[0], b[0]))
-    return _each(count, piece.batch, outer, (zero,) * limbs)
+    c = _ffi.unify((*_residue_steps.unwritten((count, m, n), limbs), a[0], b[0]))[:limbs]
+    return _each(count, piece.batch, outer, tuple(c))
 
 
 def _start(index: Any, size: int, total: int) -> Any:

@@ -58,13 +58,19 @@ def _primitive(
 
 
 def _takes_handler(name: str, platform: str) -> bool:
-    """On CUDA where the module is built, or a program is exported from a machine without a GPU.
-
-    On the CPU, but for the product where the processor multiplies int8 matrices: XLA's own is then the faster one.
-    """
+    """On CUDA and on the CPU, but not for the product where the processor multiplies int8 matrices: XLA's is faster."""
     if platform == "cuda":
-        return _ffi.has_cuda() or jax.default_backend() != "gpu"
+        return _ffi.calls_cuda()
     return name != "jaxmd_residue_matmul" or not _ffi.cpu_features().get("amx_int8", False)
+
+
+def unwritten(shape: Sequence[int], count: int) -> Limbs:
+    """float64 arrays for a loop that writes every entry before one is read: zeros, or on CUDA whatever is there."""
+    zeros = lambda: (jnp.zeros(shape, jnp.float64),) * count
+    if not _ffi.calls_cuda():
+        return zeros()
+    out = [jax.ShapeDtypeStruct(tuple(shape), jnp.float64)] * count
+    return lax.platform_dependent(cuda=lambda: tuple(_ffi.call("jaxmd_uninitialized", out)), default=zeros)
 
 
 def _shapes(shape: Sequence[Any], *types: Any) -> list[jax.ShapeDtypeStruct]:

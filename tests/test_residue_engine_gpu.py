@@ -12,7 +12,7 @@ import pytest
 from jax.sharding import AxisType, PartitionSpec
 
 import jaxmd
-from jaxmd import _residue_product
+from jaxmd import _product, _residue_product, _slices
 from jaxmd._matmul import matmul_limbs
 
 pytestmark = pytest.mark.gpu
@@ -105,3 +105,18 @@ def test_gradient_and_prepared_factor():
     want = jaxmd.matmul(ones, jaxmd.from_limbs(*(x.T for x in b.limbs)), engine="direct")
     error = np.abs(np.asarray((grad - want).to_float64()))
     assert error.max() <= 2**-96
+
+
+@pytest.mark.parametrize("limbs", [1, 2, 3, 4, 16])
+@pytest.mark.parametrize("batch, k, n", [((), 600, 70), ((3,), 33, 5), ((2, 2), 1, 1), ((), 0, 4), ((), 256, 64)])
+def test_column_exponents(limbs, batch, k, n):
+    rng = inputs.generator("column exponents", limbs, k, n)
+    x = inputs.full(rng, (*batch, k, n), limbs, 30.0)
+    flat = [v.reshape(-1) for v in x]
+    if flat[0].size > 100:
+        flat[0][3], flat[0][40], flat[-1][77] = np.inf, 2.0**-1060, 1e300
+        flat[0][90:94] = 0.0
+        for v in flat:
+            v[:: n if n > 5 else 7] = 0.0
+    wanted = jax.jit(lambda x: _slices.shared_exponent(_slices.settled_exponents(x), -2))(tuple(x))
+    np.testing.assert_array_equal(jax.jit(_product.column_exponents)(tuple(x)), wanted)
