@@ -97,8 +97,8 @@ __device__ inline void store_shared(uint32_t shared, uint32_t x, uint32_t y, uin
 // Stores fragments of 16 rows x 8 columns (mma.cuh) of a warp's sums: rows row + g and row + g + 8, columns
 // column + 8 j + 2 t and the next. The shifts of the columns are read once, a lane each, and handed around.
 template <int kFragments>
-__device__ __forceinline__ void store_sums(const SingleProblem& p, const float (&sum)[kFragments][4], int plane, int row,
-                                           int column, int lane) {
+__device__ __forceinline__ void store_sums(const SingleProblem& p, const float (&sum)[kFragments][4], int plane,
+                                           int row, int column, int lane) {
   static_assert(kFragments % 4 == 0);
   const int32_t *const rows = p.row + int64_t{plane} * p.m, *const columns = p.column + int64_t{plane} * p.n;
   const int i0 = row + lane / 4, j0 = column + lane % 4 * 2;
@@ -114,7 +114,8 @@ __device__ __forceinline__ void store_sums(const SingleProblem& p, const float (
     const int left = __shfl_sync(~0u, shift[j / 4], from), right = __shfl_sync(~0u, shift[j / 4], from + 1);
     if (j0 + 8 * j >= p.n) continue;  // n is even
     if (inside) {
-      *reinterpret_cast<float2*>(to + 8 * j) = make_float2(unscaled(sum[j][0], top + left), unscaled(sum[j][1], top + right));
+      *reinterpret_cast<float2*>(to + 8 * j) =
+          make_float2(unscaled(sum[j][0], top + left), unscaled(sum[j][1], top + right));
     }
     if (inside_8) {
       *reinterpret_cast<float2*>(to + 8 * int64_t{p.n} + 8 * j) =

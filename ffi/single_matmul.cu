@@ -110,7 +110,7 @@ struct Variant {
   bool tf32;
   Sums sums;
   int rows, columns, cluster, blocks_per_sm;  // tile of a cluster
-  double step, store;                         // cycles: 32 of k, and the rest of a tile, on a full multiprocessor
+  double step, store;                         // nanoseconds: 32 of k, and the rest of a tile, on a full multiprocessor
   cudaError_t (*prepare)(int ordinal, const DeviceLimits&);
   cudaError_t (*launch)(const SingleProblem&, const DeviceLimits&, cudaStream_t);
 };
@@ -121,26 +121,19 @@ constexpr Variant variant(const char* name, double step, double store) {
           step,  store,    V::prepare, V::launch};
 }
 
-// Cycles are estimates: what the tensor cores need, 6 kN (f16) or 12 kN (tf32) a step, at two thirds of their rate;
-// mma.sync at less, and it splits more.
-// examples/bench/single.py measures them.
+// Times on one H200, from products of 8192 and 4096 (examples/bench/single.py); those for short sums are estimates.
 constexpr Variant kVariants[] = {
-    variant<WgmmaVariant<SingleTile<false, 192, 5, 2, 4>>>("f16 256x192", 1700, 4000),
-    variant<WgmmaVariant<SingleTile<false, 192, 5, 2, 4, 1, 1>>>("f16 256x192 a", 1710, 4000),
-    variant<WgmmaVariant<SingleTile<false, 192, 5, 2, 4, 1, 3>>>("f16 256x192 ab", 1720, 4000),
-    variant<WgmmaVariant<SingleTile<false, 160, 6, 2, 4, 2, 1>>>("f16 256x160 h2 a", 1600, 3600),
-    variant<WgmmaVariant<SingleTile<false, 96, 8, 1, 4, 1, 3>>>("f16 128x96", 1000, 3000),
-    variant<WgmmaVariant<SingleTile<false, 96, 8, 1, 1>>>("f16 128x96 short", 1500, 3000),
-    variant<WgmmaVariant<SingleTile<true, 160, 4, 2, 2, 1, 3>>>("tf32 256x160 ab", 2900, 3600),
-    variant<WgmmaVariant<SingleTile<true, 160, 4, 2, 2, 2, 0>>>("tf32 256x160 h2", 2600, 3600),
-    variant<WgmmaVariant<SingleTile<true, 160, 4, 2, 2, 2, 1>>>("tf32 256x160 h2 a", 2610, 3600),
-    variant<WgmmaVariant<SingleTile<true, 128, 4, 2, 2>>>("tf32 256x128", 2300, 3200),
-    variant<WgmmaVariant<SingleTile<true, 64, 6, 1, 2>>>("tf32 128x64", 1300, 2600),
-    variant<WgmmaVariant<SingleTile<true, 96, 5, 1, 1>>>("tf32 128x96 short", 2300, 3000),
-    variant<MmaVariant<SingleMmaTile<false, 4, 2, 64, 1>>>("f16 mma 128x128", 3000, 3000),
-    variant<MmaVariant<SingleMmaTile<false, 2, 2, 32, 2>>>("f16 mma 64x64", 2400, 2000),
-    variant<MmaVariant<SingleMmaTile<true, 4, 2, 64, 1>>>("tf32 mma 128x128", 5000, 3000),
-    variant<MmaVariant<SingleMmaTile<true, 2, 2, 32, 2>>>("tf32 mma 64x64", 3600, 2000),
+    variant<WgmmaVariant<SingleTile<false, 192, 5, 2, 4>>>("f16 256x192", 1077, 1500),
+    variant<WgmmaVariant<SingleTile<false, 96, 8, 1, 4>>>("f16 128x96", 673, 1000),
+    variant<WgmmaVariant<SingleTile<false, 96, 8, 1, 1>>>("f16 128x96 short", 1200, 1000),
+    variant<WgmmaVariant<SingleTile<true, 160, 4, 2, 2, 2>>>("tf32 256x160", 1489, 1500),
+    variant<WgmmaVariant<SingleTile<true, 128, 4, 2, 2>>>("tf32 256x128", 1344, 1500),
+    variant<WgmmaVariant<SingleTile<true, 64, 6, 1, 2>>>("tf32 128x64", 878, 1000),
+    variant<WgmmaVariant<SingleTile<true, 96, 5, 1, 1>>>("tf32 128x96 short", 1600, 1000),
+    variant<MmaVariant<SingleMmaTile<false, 4, 2, 64, 1>>>("f16 mma 128x128", 2410, 1500),
+    variant<MmaVariant<SingleMmaTile<false, 2, 2, 32, 2>>>("f16 mma 64x64", 1430, 1000),
+    variant<MmaVariant<SingleMmaTile<true, 4, 2, 64, 1>>>("tf32 mma 128x128", 3500, 1500),
+    variant<MmaVariant<SingleMmaTile<true, 2, 2, 32, 2>>>("tf32 mma 64x64", 2170, 1000),
 };
 
 // The least of: whole waves of tiles.

@@ -5,12 +5,12 @@
 //
 // f16:   hi = f16(x 2^s), lo = f16(x 2^s - hi), to nearest even; instructions of 16 terms.
 // tf32:  hi = tf32(x 2^s), lo = tf32(x 2^s - hi), to nearest, ties away from zero; instructions of 8 terms.
-// A residual of f16 needs no scale of its own: the shift puts the largest entries of a row near the top of f16's range,
-// so that residuals keep 11 bits in entries down to 2^-15 of the largest, and are right to 2^-39 of the largest below.
-// Then all three products have one unit and one accumulator.
-// A chunk is four instructions of each kind, or, for short sums, as many as take 16 terms: the accumulator of the tensor
-// core, which truncates, starts at 0, takes lo hi and hi lo of instruction 0, then of the others, while it is small, and
-// then hi hi of all. Chunks are added in single precision, rounded to nearest, k ascending.
+// A residual of f16 needs no scale of its own: the shift puts the largest entries of a row near the top of f16's
+// range, so that residuals keep 11 bits in entries down to 2^-15 of the largest, and are right to 2^-39 of the largest
+// below. Then all three products have one unit and one accumulator.
+// A chunk is four instructions of each kind, or, for short sums, as many as take 16 terms: the accumulator of the
+// tensor core, which truncates, starts at 0, takes lo hi and hi lo of instruction 0, then of the others, while it is
+// small, and then hi hi of all. Chunks are added in single precision, rounded to nearest, k ascending.
 // tf32 takes the terms of 16 in the order 0 1 4 5 8 9 12 13, 2 3 6 7 10 11 14 15; f16 in any order, by its nature.
 #pragma once
 

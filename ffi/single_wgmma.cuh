@@ -3,19 +3,23 @@
 //   C = 2^-(s_i + s_j) sum over chunks of ( lo hi + hi lo + hi hi )
 //
 // Shapes:  A [batch, m, k], B [batch, k, n] float32, k and n multiples of 4; C [batch, m, n].
-// Tiling:  two warpgroups multiply, 64 rows of A by kN columns of B each; a third (kHelpers = 2: a third and a fourth)
-//          has one warp that copies and three (seven) that convert B. Blocks stay and walk over the tiles. With kCluster = 2 two blocks, one above the other, share
-//          B: each copies half of it to both.
+// Tiling:  two warpgroups multiply, 64 rows of A by kN columns of B each; of a third (kHelpers = 2: and a fourth) one
+//          warp copies and three (seven) convert B. Blocks stay and walk over the tiles. With kCluster = 2 two blocks,
+//          one above the other, share B: each copies half of it to both.
 // Stage:   32 of k, as two halves of 16. A: two [128][16] floats, read once, straight into the registers of the tensor
 //          cores, and split there. B: two times kN / 32 blocks [16][32] of floats; a warp takes a block into registers,
 //          a column a lane, and writes the same 2048 bytes as 32 rows of 64 bytes, K-major and swizzled: f16 the hi and
 //          the lo of 16 terms, tf32 the hi, with the lo in a block of its own behind. full: copied, ready: B converted,
 //          empty: every warp of the cluster that reads it is through.
 // Order:   a lane loads four neighbours of k of A at once, so that within 16 terms k runs 0 1 4 5 8 9 12 13, 2 3 6 ...
-// Sums:    one accumulator of the tensor cores takes lo hi and hi lo of a chunk, then hi hi, and is added to the float32
-//          sums. The second warpgroup starts when the first is half a chunk ahead: while one adds, the other multiplies.
+// Sums:    one accumulator of the tensor cores takes lo hi and hi lo of a chunk, then hi hi, and is added to the
+//          float32 sums. The second warpgroup starts when the first is half a chunk ahead: while one adds, the other
+//          multiplies.
 // Cost:    tensor cores take kN / 2 cycles an instruction, in which they read 64 bytes a cycle of B from shared memory;
-//          copies and conversion add 90 (f16, kN = 192) of the 128 bytes a cycle that there are. Not measured yet.
+//          copies and conversion add 90 (f16, kN = 192) of the 128 bytes a cycle that there are. On one H200 f16 with
+//          kN = 192 makes 190 TFLOPS (2 n^3 / time) of 8192^3, of three times as many flops, 58 % of the tensor cores'
+//          peak; without the split of B 249, without both splits 285, without the products 264: what splits and sums
+//          issue is the limit (examples/bench/kernels/single_matmul_bench.cu).
 #pragma once
 
 #include <cuda.h>
@@ -26,16 +30,12 @@
 namespace jaxmd {
 namespace cuda {
 
-// kUnits: halves of a stage (16 terms) in a chunk: 4 (f16), 2 (tf32), or 1. kHelpers: warpgroups beside the two. kAhead: 1,
-// a chunk's first fragments of A are loaded while the chunk before is multiplied; 2, a warp converts two blocks of B at
-// once. kLeaveOut: parts that do nothing, to see what they cost (examples/bench/kernels/single_matmul_bench.cu): 1 the
-// split of B, 2 the products, 4 the split of A.
-template <bool kTf32_, int kN_, int kStages_, int kCluster_, int kUnits_, int kHelpers_ = 1, int kAhead_ = 0,
-          int kLeaveOut_ = 0>
+// kUnits: halves of a stage (16 terms) in a chunk: 4 (f16), 2 (tf32), or 1. kHelpers: warpgroups beside the two.
+// kLeaveOut: parts that do nothing, to see what they cost: 1 the split of B, 2 the products, 4 the split of A.
+template <bool kTf32_, int kN_, int kStages_, int kCluster_, int kUnits_, int kHelpers_ = 1, int kLeaveOut_ = 0>
 struct SingleTile {
   static constexpr int kHelpers = kHelpers_, kWorkers = 4 * kHelpers - 1;  // warpgroups that help, warps that convert
   static constexpr int kLeaveOut = kLeaveOut_;
-  static constexpr bool kAheadA = (kAhead_ & 1) != 0, kAheadB = (kAhead_ & 2) != 0;
   static constexpr bool kTf32 = kTf32_;
   static constexpr int kN = kN_, kStages = kStages_, kCluster = kCluster_, kUnits = kUnits_;
   static constexpr int kBM = 128, kThreads = 256 + 128 * kHelpers, kFragments = kN / 8;
@@ -137,34 +137,15 @@ struct SingleBlock {
         scale[r] = power_of_two(shift_of(p.column + int64_t{at.plane} * p.n, column, p.n));
       }
       const auto exists = [&](int r) {
-        return r < kRounds && (kWorkers * (r + 1) <= Tile::kBlocks || worker + kWorkers * r < Tile::kBlocks);
+        return kWorkers * (r + 1) <= Tile::kBlocks || worker + kWorkers * r < Tile::kBlocks;
       };
 #pragma unroll 1
       for (int stage = 0; stage < stages; ++stage) {
         const uint32_t first = shared + ring.slot * Tile::kStage + 2 * Tile::kHalfA + 2048 * worker;
         mbarrier_wait(full + 8 * ring.slot, ring.phase);
 #pragma unroll
-        for (int r = 0; r < (Tile::kLeaveOut & 1 ? 0 : kRounds); r += 2) {
-          const uint32_t one = first + 2048 * kWorkers * r, two = one + 2048 * kWorkers;
-          float x[2][16];
-          if (Tile::kAheadB && exists(r + 1)) {
-            load_block(x[0], one, lane);
-            load_block(x[1], two, lane);
-            __syncwarp();
-            store_block(x[0], one, scale[r], lane);
-            store_block(x[1], two, scale[r + 1 < kRounds ? r + 1 : r], lane);
-            continue;
-          }
-          if (exists(r)) {
-            load_block(x[0], one, lane);
-            __syncwarp();
-            store_block(x[0], one, scale[r], lane);
-          }
-          if (exists(r + 1)) {
-            load_block(x[0], two, lane);
-            __syncwarp();
-            store_block(x[0], two, scale[r + 1 < kRounds ? r + 1 : r], lane);
-          }
+        for (int r = 0; r < (Tile::kLeaveOut & 1 ? 0 : kRounds); ++r) {
+          if (exists(r)) convert_block(first + 2048 * kWorkers * r, scale[r], lane);
         }
         fence_shared_async();
         __syncwarp();
@@ -174,12 +155,11 @@ struct SingleBlock {
     });
   }
 
-  __device__ __forceinline__ static void load_block(float (&x)[16], uint32_t block, int lane) {
+  __device__ __forceinline__ static void convert_block(uint32_t block, float scale, int lane) {
+    float x[16];
 #pragma unroll
     for (int l = 0; l < 16; ++l) x[l] = load_shared_float(block + 128 * l + 4 * lane);
-  }
-
-  __device__ __forceinline__ static void store_block(float (&x)[16], uint32_t block, float scale, int lane) {
+    __syncwarp();
     const uint32_t row = block + 64 * lane, swizzle = lane / 2 % 4;
 #pragma unroll
     for (int l = 0; l < 16; ++l) x[l] = __fmul_rn(x[l], scale);
@@ -214,7 +194,10 @@ struct SingleBlock {
                           __fmul_rn(v.w, scale[i])};
       if constexpr (Tile::kTf32) {
 #pragma unroll
-        for (int l = 0; l < 4; ++l) split_tf32(x[l], hi[4 * (l / 2) + 2 * (l % 2) + i], lo[4 * (l / 2) + 2 * (l % 2) + i]);
+        for (int l = 0; l < 4; ++l) {
+          const int to = 4 * (l / 2) + 2 * (l % 2) + i;
+          split_tf32(x[l], hi[to], lo[to]);
+        }
       } else {
         split_f16(x[0], x[1], hi[i], lo[i]);
         split_f16(x[2], x[3], hi[2 + i], lo[2 + i]);
@@ -251,26 +234,22 @@ struct SingleBlock {
 #pragma unroll
         for (int i = 0; i < 4; ++i) sum[j][i] = 0;
       }
-      uint32_t hi[Tile::kUnits][4 * Tile::kSteps], lo[2][4 * Tile::kSteps], next[4 * Tile::kSteps];
       const uint32_t own = 64 * first_row + 16 * t;  // where this lane's terms begin in a half of A
-      const auto load_first = [&](uint32_t* to) {    // the first half of the next stage
-        mbarrier_wait(full + 8 * ring.slot, ring.phase);
-        load_a(shared + ring.slot * Tile::kStage + own, scale, to, lo[0]);
-      };
-      if (Tile::kAheadA) load_first(hi[0]);
 #pragma unroll 1
       for (int stage = 0; stage < stages; stage += Tile::kChunkStages) {
         uint32_t slots[Tile::kChunkStages];
 #pragma unroll
         for (int chunk = 0; chunk < Tile::kChunks; ++chunk) {
+          uint32_t hi[Tile::kUnits][4 * Tile::kSteps], lo[2][4 * Tile::kSteps];
 #pragma unroll
           for (int u = 0; u < Tile::kUnits; ++u) {
             const int half = (u + chunk) % 2;
-            if (half == 0) slots[u / 2] = ring.slot;
+            if (half == 0) {
+              slots[u / 2] = ring.slot;
+              mbarrier_wait(full + 8 * ring.slot, ring.phase);
+            }
             const uint32_t from = shared + slots[u / 2] * Tile::kStage;
-            const bool loaded = Tile::kAheadA && u == 0 && chunk == 0;
-            if (!loaded && half == 0) mbarrier_wait(full + 8 * ring.slot, ring.phase);
-            if (!loaded) load_a(from + half * Tile::kHalfA + own, scale, hi[u], lo[u % 2]);
+            load_a(from + half * Tile::kHalfA + own, scale, hi[u], lo[u % 2]);
             if (half == 0) {
               mbarrier_wait(ready + 8 * ring.slot, ring.phase);
               ring.advance<Tile::kStages>();
@@ -286,6 +265,11 @@ struct SingleBlock {
             wgmma_commit();
             if (u > 0 && u + 1 < Tile::kUnits) wgmma_wait<1>();  // lo[(u + 1) % 2] is free
           }
+          if (Tile::kTf32) {  // a pause lets in the other warpgroup's products: 115 TFLOPS with it, 106 without
+            wgmma_wait<0>();
+            hold(c);
+            wgmma_fence();
+          }
           if (leads) {
             leads = false;
             second_release();
@@ -298,18 +282,11 @@ struct SingleBlock {
             for (int s = 0; s < Tile::kSteps; ++s) product(c, hi[u] + 4 * s, b + 2 * s, 1);
           }
           wgmma_commit();
-          const bool last = chunk + 1 == Tile::kChunks;
-          if (Tile::kAheadA && last && stage + Tile::kChunkStages < stages) {
-            wgmma_wait<1>();  // lo is free
-            load_first(next);
-          }
           wgmma_wait<0>();
           hold(c);
-          if (last) {
+          if (chunk + 1 == Tile::kChunks) {
 #pragma unroll
             for (int i = 0; i < Tile::kChunkStages; ++i) release(slots[i]);
-#pragma unroll
-            for (int i = 0; i < (Tile::kAheadA ? 4 * Tile::kSteps : 0); ++i) hi[0][i] = next[i];
           }
 #pragma unroll
           for (int j = 0; j < Tile::kFragments; ++j) {
