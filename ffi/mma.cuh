@@ -88,10 +88,13 @@ __device__ inline void load_matrices(uint32_t (&r)[4], uint32_t shared) {
                : "memory");
 }
 
-// PTX ISA, "Data movement: cp.async" (sm_80): `valid` of 16 or 8 bytes to shared memory, the others become zeros.
+// PTX ISA, "Data movement: cp.async" (sm_80): `valid` of 16, 8 or 4 bytes to shared memory, the others become zeros.
 __device__ inline void cp_async_16(uint32_t shared, const void* global, int valid) {
   asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16, %2;" ::"r"(shared), "l"(global), "r"(valid)
                : "memory");
+}
+__device__ inline void cp_async_4(uint32_t shared, const void* global, int valid) {
+  asm volatile("cp.async.ca.shared.global [%0], [%1], 4, %2;" ::"r"(shared), "l"(global), "r"(valid) : "memory");
 }
 __device__ inline void cp_async_8(uint32_t shared, const void* global, int valid) {
   asm volatile("cp.async.ca.shared.global [%0], [%1], 8, %2;" ::"r"(shared), "l"(global), "r"(valid) : "memory");

@@ -30,7 +30,7 @@ cudaError_t launch(const DecodeTask& task, cudaStream_t stream) {
   if (status != cudaSuccess) return status;
   const DecodeLayout<kWords, kGroup> layout(task);
   const int room = device.shared - static_cast<int>(attributes.sharedSizeBytes) - layout.warps;
-  const int warps = std::min(8, room / layout.size);
+  const int warps = std::min(decode_threads(kWords) / 32, room / layout.size);
   if (warps < 1) return cudaErrorNotSupported;
   const int threads = 32 * warps, shared = layout.warps + warps * layout.size;
   const int64_t entries = int64_t{warps} * kDecodeTile;

@@ -43,11 +43,11 @@ __device__ inline void transpose_bytes(const uint32_t (&from)[4], uint32_t (&to)
   to[3] = __byte_perm(z, w, 0x7632);
 }
 
-// Four entries of a channel, of kSize bytes each. They may start anywhere if not aligned; any that lie outside are 0.
+// Four entries, of kSize bytes each, the first of them number `entry` of its channel. They may start anywhere if not
+// aligned; any that lie outside are 0.
 template <int kSize>
-__device__ __forceinline__ void load_entries(uint32_t (&to)[kSize], const void* channel, int64_t entry,
+__device__ __forceinline__ void load_entries(uint32_t (&to)[kSize], const void* from, int64_t entry,
                                              const DecodeTask& task, bool aligned) {
-  const char* from = static_cast<const char*>(channel) + entry * kSize;
   if (aligned) {
     if constexpr (kSize == 2) {
       const uint2 v = *reinterpret_cast<const uint2*>(from);
@@ -74,7 +74,7 @@ __device__ __forceinline__ void load_ones(uint32_t (&to)[4], const DecodeTask& t
 #pragma unroll
   for (int i = 0; i < 4; ++i, channel += task.entries) {
     uint32_t x[1] = {0};
-    if (first + i < task.ones && entry < task.entries) load_entries<1>(x, channel, entry, task, aligned);
+    if (first + i < task.ones && entry < task.entries) load_entries<1>(x, channel + entry, entry, task, aligned);
     to[i] = x[0];
   }
 }
@@ -89,7 +89,7 @@ __device__ __forceinline__ void load_pairs(uint32_t (&to)[2][3][2], const Decode
 #pragma unroll
     for (int d = 0; d < 3; ++d, channel += task.entries) {
       to[i][d][0] = to[i][d][1] = 0;
-      if (first + i < task.pairs && entry < task.entries) load_entries<2>(to[i][d], channel, entry, task, aligned);
+      if (first + i < task.pairs && entry < task.entries) load_entries<2>(to[i][d], channel + entry, entry, task, aligned);
     }
   }
 }
@@ -160,30 +160,31 @@ __device__ __forceinline__ void store_words(const int (&sums)[2][2 * kGroup][4],
 
 // Where an entry's exponents are: entry = row * n + column, rows of all matrices counted through.
 struct EntryExponents {
-  int64_t row, column;
+  uint32_t row, column;
 
   // Both exponents of the entry `offset` further on.
   __device__ int2 of(const DecodeTask& task, int offset) const {
-    int64_t i = row, j = column + offset;
-    if (j >= task.n) {
-      const uint32_t rows = static_cast<uint32_t>(static_cast<uint32_t>(j) / static_cast<uint32_t>(task.n));
+    const uint32_t n = static_cast<uint32_t>(task.n), m = static_cast<uint32_t>(task.m);
+    uint32_t i = row, j = column + offset;
+    if (j >= n) {
+      const uint32_t rows = j / n;
       i += rows;
-      j -= rows * task.n;
+      j -= rows * n;
     }
-    const int64_t batch = i < task.m ? 0 : static_cast<uint32_t>(i) / static_cast<uint32_t>(task.m);
-    return make_int2(task.row[i], task.column[batch * task.n + j]);
+    const uint32_t batch = i < task.m ? 0 : i / m;
+    return make_int2(task.row[i], task.column[int64_t{batch} * task.n + j]);
   }
   // On by (rows, columns), columns < n.
-  __device__ void advance(const DecodeTask& task, int64_t rows, int64_t columns) {
+  __device__ void advance(const DecodeTask& task, uint32_t rows, uint32_t columns) {
     row += rows;
     column += columns;
-    if (column >= task.n) column -= task.n, ++row;
+    if (column >= task.n) column -= static_cast<uint32_t>(task.n), ++row;
   }
 };
 
 // kWords, kGroup: DecodeLayout. kAligned: channels may be loaded four entries at once.
 template <int kWords, int kGroup, bool kAligned>
-__global__ void __launch_bounds__(256, kWords <= 2 ? 3 : kWords <= 4 ? 2 : 1)
+__global__ void __launch_bounds__(decode_threads(kWords), kWords == 1 ? 3 : kWords == 2 ? 5 : kWords <= 4 ? 2 : 1)
     residue_decode_kernel(const __grid_constant__ DecodeTask task) {
   using Layout = DecodeLayout<kWords, kGroup>;
   constexpr int kAhead = 2;  // steps whose residues are asked for a tile ahead
@@ -192,13 +193,28 @@ __global__ void __launch_bounds__(256, kWords <= 2 ? 3 : kWords <= 4 ? 2 : 1)
   const int warps = blockDim.x / 32, warp = threadIdx.x / 32, lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
   const int64_t step_entries = int64_t{gridDim.x} * warps * kDecodeTile;
   int64_t base = (int64_t{blockIdx.x} * warps + warp) * kDecodeTile;
-  EntryExponents exponents{base / task.n, base % task.n};
-  const int64_t step_rows = step_entries / task.n, step_columns = step_entries % task.n;
+  EntryExponents exponents{static_cast<uint32_t>(base / task.n), static_cast<uint32_t>(base % task.n)};
+  const uint32_t step_rows = static_cast<uint32_t>(step_entries / task.n);
+  const uint32_t step_columns = static_cast<uint32_t>(step_entries % task.n);
+  const int8_t* ones = task.small + 4 * t * task.entries + base + 4 * g;  // of the tile that is asked for
+  uint32_t exist = 0;  // bit 4 s + i: the lane's channel i of step s
+#pragma unroll
+  for (int i = 0; i < 4 * kAhead; ++i) exist |= (i / 4 * 16 + 4 * t + i % 4 < task.ones ? 1u : 0u) << i;
   uint32_t ahead[kAhead][4];
   int2 exponent = {};
   const auto look_ahead = [&](int64_t entry) {
+    const uint32_t here = entry + 4 * g < task.entries ? exist : 0;
+    const int8_t* from = ones;
 #pragma unroll
-    for (int s = 0; s < kAhead; ++s) load_ones(ahead[s], task, s, t, entry + 4 * g, kAligned);
+    for (int s = 0; s < kAhead; ++s, from += 12 * task.entries) {
+#pragma unroll
+      for (int i = 0; i < 4; ++i, from += task.entries) {
+        uint32_t x[1] = {0};
+        if ((here >> (4 * s + i) & 1) != 0) load_entries<1>(x, from, entry + 4 * g, task, kAligned);
+        ahead[s][i] = x[0];
+      }
+    }
+    ones += step_entries;
     if (entry + lane < task.entries) exponent = exponents.of(task, lane);
   };
   look_ahead(base);

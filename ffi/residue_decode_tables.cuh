@@ -42,6 +42,8 @@ inline int decode_bytes(int ones, int pairs, int beta, int count) {
   return ((bits < listed ? bits : listed) + 8) / 8;
 }
 
+constexpr int decode_threads(int words) { return words == 2 ? 128 : 256; }  // of a block, at most
+
 constexpr int kDecodeTile = 32;            // entries of a warp at a time
 constexpr int kDecodeStride = 33;          // int32s from one exchanged word to the next
 constexpr int32_t kDecodeCarry = 1 << 16;  // makes the carries out of a part positive

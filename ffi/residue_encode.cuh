@@ -178,21 +178,22 @@ __global__ void __launch_bounds__(kEncodeThreads, kSteps == 1 ? 3 : kSteps > 4 ?
     residue_encode_kernel(const __grid_constant__ EncodeTask task) {
   extern __shared__ __align__(16) unsigned char encode_shared[];
   const EncodeLayout layout(task.ones, task.pairs, task.bits, kRows);
-  const uint32_t spans = static_cast<uint32_t>((task.kp + kEncodeSpan - 1) / kEncodeSpan);
-  const uint32_t bands = static_cast<uint32_t>((task.rows + kRows - 1) / kRows);
-  const uint32_t tiles = spans * bands * static_cast<uint32_t>(task.batch);
+  const uint32_t tiles =
+      static_cast<uint32_t>((task.kp + kEncodeSpan - 1) / kEncodeSpan * ((task.rows + kRows - 1) / kRows) * task.batch);
   const int64_t channel_size = task.batch * task.rows * task.kp, eight_channels = 8 * channel_size;
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
   uint32_t* integers = reinterpret_cast<uint32_t*>(encode_shared + layout.integers);
   ShortEntries<kRows> entries(task, encode_shared + layout.ahead);
-  if (kSteps == 1) entries.load(task, EncodeTile(blockIdx.x, spans, bands, kRows));
+  EncodeTile<kRows> at(task, blockIdx.x, gridDim.x);
+  if (kSteps == 1) entries.load(task, at);
   fill_encode_tables<kWhole>(task, layout, encode_shared);
   int other = 0;  // words to the tile of integers in use, of two that take turns
   for (uint32_t tile = blockIdx.x; tile < tiles; tile += gridDim.x) {
-    const EncodeTile at(tile, spans, bands, kRows);
+    EncodeTile<kRows> next = at;
+    next.advance();
     if (kSteps == 1) {
       entries.store(task, layout, at, integers + other);
-      if (gridDim.x < tiles - tile) entries.load(task, EncodeTile(tile + gridDim.x, spans, bands, kRows));
+      if (gridDim.x < tiles - tile) entries.load(task, next);
     } else {
       __syncthreads();  // the tables are written; the last tile's integers are read
       store_integers<kRows>(task, layout, integers, at);
@@ -200,11 +201,11 @@ __global__ void __launch_bounds__(kEncodeThreads, kSteps == 1 ? 3 : kSteps > 4 ?
     __syncthreads();
 #pragma unroll 1
     for (int r = warp; r < kRows; r += kEncodeThreads / 32) {
-      if (at.row0 + r >= task.rows) break;
+      if (at.row0() + r >= task.rows) break;
       EncodeRow<kSteps> row(layout, encode_shared, other + r * layout.row, lane);
       if (kWhole) row.load(0);
-      const int64_t l = at.l0 + 16 * row.t;
-      int8_t* out = task.out + (at.b * task.rows + at.row0 + r) * task.kp + l;
+      const int64_t l = at.l0() + 16 * row.t;
+      int8_t* out = task.out + (at.b() * task.rows + at.row0() + r) * task.kp + l;
       const bool inside = l < task.kp;
       int8_t* channel = out + row.g * channel_size;
 #pragma unroll 1
@@ -217,6 +218,7 @@ __global__ void __launch_bounds__(kEncodeThreads, kSteps == 1 ? 3 : kSteps > 4 ?
       }
     }
     if (kSteps == 1) other = layout.tile - other;
+    at = next;
   }
 }
 

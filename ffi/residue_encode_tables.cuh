@@ -45,7 +45,7 @@ struct EncodeLayout {
     pair_tiles = (pairs + 7) / 8;
     constants = (one_tiles + pair_tiles) * steps * 256;
     ahead = constants + one_tiles * 256 + pair_tiles * 384;
-    integers = ahead + (steps == 1 ? rows * kEncodeSpan * kEncodeAhead * 8 : 0);
+    integers = ahead + (steps == 1 ? rows * kEncodeSpan * (kEncodeAhead + 1) * 8 : 0);
     row = steps * 4 * kWord + 32 / rows;  // lanes along rows or along k: no bank conflicts
     tile = rows * row;
     size = integers + (steps == 1 ? 2 : 1) * tile * 4;
