@@ -79,6 +79,7 @@ def test_integers_are_exact(engine, emulate):
         np.testing.assert_array_equal(product(np.eye(30, dtype=np.float32), x, engine, emulate), x)
 
 
+@pytest.mark.slow
 def test_emulation_on_every_instruction_set():
     assert_same_output_on_every_isa("""
 import hashlib, jax
@@ -186,14 +187,15 @@ def test_transformations(engine):
     stack, other = (jnp.asarray(rng.integers(-5, 6, s), jnp.float32) for s in ((3, 4, 6), (6, 3, 5)))
     np.testing.assert_array_equal(jax.vmap(f, (0, None))(stack, b), np.matmul(stack, b))
     np.testing.assert_array_equal(jax.vmap(f, (None, 2))(a, other), np.matmul(a, np.moveaxis(other, 2, 0)))
+    if engine == "int8":  # the rest is the same code, compiled anew for long
+        return
     both = jnp.asarray(rng.integers(-5, 6, (3, 6, 2)), jnp.float32)
     np.testing.assert_array_equal(jax.vmap(f)(stack, both), np.matmul(stack, both))
     grad = jax.vmap(jax.grad(lambda x, y: f(x, y).sum(), 1), (0, 0))(stack, both)
     np.testing.assert_array_equal(grad, np.broadcast_to(np.asarray(stack).sum(1)[:, :, None], (3, 6, 2)))
     _, scanned = jax.lax.scan(lambda c, x: (c, f(x, b)), None, stack)
     np.testing.assert_array_equal(scanned, np.matmul(stack, b))
-    if engine == "f16x3":
-        assert jax.hessian(lambda x: f(x, x.T).sum())(a).shape == (4, 6, 4, 6)
+    assert jax.hessian(lambda x: f(x, x.T).sum())(a).shape == (4, 6, 4, 6)
 
 
 def test_errors_name_who_came_and_what_was_wanted():
