@@ -80,6 +80,7 @@ def test_integers_are_exact(engine, emulate):
 
 
 @pytest.mark.slow
+@pytest.mark.slow
 def test_emulation_on_every_instruction_set():
     assert_same_output_on_every_isa("""
 import hashlib, jax
@@ -171,7 +172,7 @@ def test_shapes_as_in_matmul(engine):
         np.testing.assert_array_equal(got, np.matmul(a, b))
 
 
-@pytest.mark.parametrize("engine", ["f16x3", "int8"])
+@pytest.mark.parametrize("engine", ["f16x3", pytest.param("int8", marks=pytest.mark.slow)])
 def test_transformations(engine):
     rng = np.random.default_rng(2)
     a, b, da, db = (jnp.asarray(rng.integers(-5, 6, s), jnp.float32) for s in ((4, 6), (6, 3), (4, 6), (6, 3)))

@@ -269,6 +269,7 @@ def test_explanations_of_other_kinds():
         explain([1] * 17, [1] * 17, 0, spec("hopper", "wgmma.k16.f32.bf16.bf16"))
 
 
+@pytest.mark.slow
 def test_the_tour(tmp_path, capsys, monkeypatch):
     """examples/tensorcore_arithmetic.py: its figures for the worked example, and a user's numbers."""
     pytest.importorskip("matplotlib")
