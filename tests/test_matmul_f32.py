@@ -80,7 +80,6 @@ def test_integers_are_exact(engine, emulate):
 
 
 @pytest.mark.slow
-@pytest.mark.slow
 def test_emulation_on_every_instruction_set():
     assert_same_output_on_every_isa("""
 import hashlib, jax
