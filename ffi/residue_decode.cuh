@@ -89,7 +89,8 @@ __device__ __forceinline__ void load_pairs(uint32_t (&to)[2][3][2], const Decode
 #pragma unroll
     for (int d = 0; d < 3; ++d, channel += task.entries) {
       to[i][d][0] = to[i][d][1] = 0;
-      if (first + i < task.pairs && entry < task.entries) load_entries<2>(to[i][d], channel + entry, entry, task, aligned);
+      if (first + i >= task.pairs || entry >= task.entries) continue;
+      load_entries<2>(to[i][d], channel + entry, entry, task, aligned);
     }
   }
 }
