@@ -52,20 +52,23 @@ _PAYS = {
     ("cuda", "fp64"): {1: 27, 2: 28, 3: 24, 4: 24, 5: 24},
 }
 """log2(m k n) from which an engine is faster than "direct", by limbs (5: five and more): `examples/bench/engines.py`"""
+_BEATS_FLOAT64 = 37  # log2(m k n) from which engine "int8" is faster on a GPU than a float64 product
 _EXACT_PAYS = 12  # the same for accuracy "exact", where "direct" sums every entry in fixed point
 
 
 def choose(m: Any, n: Any, k: int, limbs: int, accuracy: Accuracy, platform: str) -> Engine:
     """Rule of engine "auto": matrix units pay where both result dimensions feed one and the product is large.
 
-    One limb in the default accuracy needs no exact sum: the float64 product of XLA is the fastest.
+    One limb in the default accuracy needs no exact sum: the float64 product of XLA is the fastest, but for the largest
+    products on a GPU.
     """
     if accuracy == "normwise":
         return "int8"  # one engine for every shape and platform: the bits may depend on neither
+    sizes = all(isinstance(size, int) for size in (m, n))
     if accuracy == "componentwise" and limbs == 1:
-        return "float64"
+        return "int8" if platform == "cuda" and sizes and m * n * k >= 2**_BEATS_FLOAT64 else "float64"
     fast: Engine = "int8" if accuracy == "exact" or _int8_is_fast(platform) else "fp64"
-    if not all(isinstance(size, int) for size in (m, n)):
+    if not sizes:
         return fast  # symbolic dimensions are exported for the large case
     if accuracy == "exact":
         return fast if m * n * k >= 2**_EXACT_PAYS else "direct"
