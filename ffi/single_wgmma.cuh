@@ -18,8 +18,8 @@
 // Cost:    tensor cores take kN / 2 cycles an instruction, in which they read 64 bytes a cycle of B from shared memory;
 //          copies and conversion add 90 (f16, kN = 192) of the 128 bytes a cycle that there are. On one H200 f16 with
 //          kN = 192 makes 190 TFLOPS (2 n^3 / time) of 8192^3 in the best of four launches, without the split of B 249,
-//          without both splits 285, without the products 264 (examples/bench/kernels/single_matmul_bench.cu): splits and
-//          sums are the limit, not the tensor cores. Launched again and again it makes 162 (examples/bench/single.py).
+//          without both splits 285, without the products 264 (examples/bench/kernels/single_matmul_bench.cu): splits
+//          and sums are the limit, not the tensor cores. Launched again and again it makes 162 (examples/bench/single.py).
 #pragma once
 
 #include <cuda.h>
