@@ -132,13 +132,36 @@ void load_exponents(const ResidueDecodeTask& task, int64_t begin, int count, Exp
   to->moderate = far == 0;
 }
 
-// result[0..n)[at ...] *= 2^exponent, canonically, for a pack of elements. K: n as a constant, or 0.
+// r = factor x[0..n), limb by limb; answers the lanes where that is exact.
+JAXMD_INLINE MaskOf<Pack> scale_limbs(const Pack* x, int n, Pack factor, Pack inverse, Pack* r) {
+  MaskOf<Pack> ok = equal(x[0], x[0]);
+  for (int i = 0; i < n; ++i) {
+    r[i] = mul_rn(x[i], factor);
+    ok = ok & equal(mul_rn(r[i], inverse), x[i]);
+    if (i > 0) r[i] = add_rn(r[i], broadcast<Pack>(0.0));
+  }
+  return ok & less(abs(r[0]), broadcast<Pack>(0x1p1000));
+}
+
+// The same for one element and any exponent.
+bool scaled_exactly(const double* x, int n, int exponent, double* r) {
+  bool exact = true;
+  for (int i = 0; i < n; ++i) {
+    r[i] = std::ldexp(x[i], exponent);
+    exact = exact && std::isfinite(r[i]) && std::ldexp(r[i], -exponent) == x[i];
+    if (i > 0) r[i] = add_rn(r[i], 0.0);
+  }
+  return exact;
+}
+
+// result[0..n)[at ...] *= 2^exponent, for a pack of elements. K: n as a constant, or 0. Limbs that were rounded one after
+// another stay as they are, also where the last is half an ulp of the one before: only what is not exact is summed anew.
 template <int K>
 JAXMD_INLINE void scale(double* result, int n, const Exponents& exponent, int at) {
   Pack x[K > 0 ? K : kMaxLimbs], r[K > 0 ? K : kMaxLimbs];
   for (int i = 0; i < n; ++i) x[i] = Value<Pack>::load(result + i * kBlock + at);
-  const MaskOf<Pack> ok = exponent.moderate ? scale_fast(x, n, load_power(exponent.e + at, Pack{}),
-                                                         load_power(exponent.minus + at, Pack{}), r)
+  const MaskOf<Pack> ok = exponent.moderate ? scale_limbs(x, n, load_power(exponent.e + at, Pack{}),
+                                                          load_power(exponent.minus + at, Pack{}), r)
                                             : scale_lanes(x, n, exponent.e + at, r);
   for (int i = 0; i < n; ++i) Value<Pack>::store(result + i * kBlock + at, r[i]);
   if (all(ok)) return;
@@ -149,7 +172,7 @@ JAXMD_INLINE void scale(double* result, int n, const Exponents& exponent, int at
       Value<Pack>::store(buffer, x[i]);
       limbs[i] = buffer[l];
     }
-    scale_careful(limbs, n, exponent.e[at + l], scaled);
+    if (!scaled_exactly(limbs, n, exponent.e[at + l], scaled)) scale_careful(limbs, n, exponent.e[at + l], scaled);
     for (int i = 0; i < n; ++i) result[i * kBlock + at + l] = scaled[i];
   }
 }

@@ -292,6 +292,17 @@ def sum_terms(terms: Limbs, exponent: jax.Array, limbs: int) -> tuple[jax.Array,
     c = _arith.renormalize(tuple(terms), head)
     exponent = jnp.broadcast_to(exponent, c[0].shape).astype(jnp.int32)
     if limbs == head:
-        return _arith.scale(c, exponent)
+        return _scaled(c, exponent)
     rest = _arith.renormalize((*terms, *_arith.neg(c)), limbs - head)  # the guard limb of a product with an addend
-    return (*_arith.scale(c, exponent), *_arith.scale(rest, exponent))
+    return (*_scaled(c, exponent), *_scaled(rest, exponent))
+
+
+def _scaled(c: Limbs, exponent: jax.Array) -> tuple[jax.Array, ...]:
+    """2^exponent c, limb by limb where that is exact: limbs rounded one by one may end in half an ulp, and stay."""
+    half = lax.div(exponent, jnp.int32(2))
+    factors = [power_of_two(jnp.clip(e, -1022, 1023)) for e in (half, exponent - half)]
+    products = [limb * factors[0] * factors[1] for limb in c]
+    normal = [(jnp.abs(y) >= 2.0**-1022) & jnp.isfinite(y) | (x == 0) for x, y in zip(c, products, strict=True)]
+    exact = functools.reduce(jnp.logical_and, normal) & (jnp.abs(exponent) <= 2000)
+    rounded = _arith.scale(c, exponent)
+    return tuple(jnp.where(exact & (x != 0), y, z) for x, y, z in zip(c, products, rounded, strict=True))

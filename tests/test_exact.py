@@ -4,6 +4,7 @@ import functools
 
 import inputs
 import jax
+import jax.numpy as jnp
 import numpy as np
 import oracles
 import pytest
@@ -100,3 +101,14 @@ def test_refused_where_orders_are_left_out():
     x = (np.ones((2, 2)), np.zeros((2, 2)))
     with pytest.raises(ValueError, match="engine 'fp64' leaves out the low orders"):
         product(x, x, limbs=2, engine="fp64")
+
+
+@pytest.mark.parametrize("engine", ["int8", "direct"])
+def test_limbs_that_end_in_half_an_ulp(engine):
+    """2^15 + 2^-38 + 2^-100 in two limbs: the first is rounded up, and the second takes that back with half an ulp."""
+    a = (jnp.ones((20, 40)), jnp.zeros((20, 40)))
+    powers = jnp.zeros(40).at[:3].set([2.0**15, 2.0**-38, 2.0**-100])
+    for scale in (1.0, 2.0**600, 2.0**-700):
+        b = (jnp.broadcast_to(scale * powers[:, None], (40, 20)), jnp.zeros((40, 20)))
+        c = jax.jit(functools.partial(matmul_limbs, limbs=2, engine=engine, accuracy="exact"))(a, b)
+        assert (c[0] == scale * (2.0**15 + 2.0**-37)).all() and (c[1] == -scale * 2.0**-38).all()
