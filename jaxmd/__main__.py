@@ -96,7 +96,7 @@ def handlers() -> list[Problem]:
         say("CUDA", "module not built (needed on a GPU only)")
         return []
     say("CUDA", f"{len(targets['CUDA'])} handlers for {', '.join(_ffi.cuda_architectures())}")
-    missing = sorted(targets["cpu"] - targets["CUDA"])
+    missing = sorted(targets["cpu"] - targets["CUDA"] - _ffi.CPU_ONLY)
     if missing:
         return [Problem(f"the CUDA module lacks {', '.join(missing)}", REINSTALL)]
     return []

@@ -16,6 +16,8 @@ import jax
 import numpy as np
 
 _MODULES = {"cpu": "jaxmd._cpu", "CUDA": "jaxmd._cuda"}
+CPU_ONLY = frozenset({"jaxmd_tensorcore_steps"})
+"""Handlers that CUDA does without: a GPU issues the instructions themselves, or runs the model in plain JAX."""
 _lock = threading.Lock()
 _targets: dict[str, frozenset[str]] = {}
 

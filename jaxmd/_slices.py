@@ -297,7 +297,7 @@ def sum_terms(terms: Limbs, exponent: jax.Array, limbs: int) -> tuple[jax.Array,
     return (*_scaled(c, exponent), *_scaled(rest, exponent))
 
 
-def _scaled(c: Limbs, exponent: jax.Array) -> tuple[jax.Array, ...]:
+def _scaled(c: tuple[jax.Array, ...], exponent: jax.Array) -> tuple[jax.Array, ...]:
     """2^exponent c, limb by limb where that is exact: limbs rounded one by one may end in half an ulp, and stay."""
     half = lax.div(exponent, jnp.int32(2))
     factors = [power_of_two(jnp.clip(e, -1022, 1023)) for e in (half, exponent - half)]

@@ -132,7 +132,10 @@ def structured(kind, k):
     return tuple(map(jnp.asarray, a)), tuple(map(jnp.asarray, b))
 
 
-@pytest.mark.parametrize("kind", ["identity", "triangular", "blocks", "zero", "full", "deep", "unsettled", "nan"])
+SLOW_KINDS = [pytest.param(kind, marks=pytest.mark.slow) for kind in ("blocks", "zero", "full", "unsettled")]
+
+
+@pytest.mark.parametrize("kind", ["identity", "triangular", "deep", "nan", *SLOW_KINDS])
 def test_structure_is_certified_by_bfloat16(monkeypatch, kind):
     """As on a GPU: matrices with structure run at one level, exact sums for a few entries; others ask the levels."""
     odd, ran, k = kind in ("deep", "unsettled", "nan"), [], 96

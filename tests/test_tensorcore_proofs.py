@@ -97,6 +97,7 @@ def test_sums_of_slices_do_not_round(limbs):
         assert is_exact(bits, bits, k * plan.count, DOUBLE), (limbs, k, plan)
 
 
+@pytest.mark.slow
 def test_sums_of_given_slices_do_not_round():
     """The same a posteriori: every fused multiply-add of every order, on digits of random and of extreme entries."""
     g = np.random.Generator(np.random.PCG64(4))
