@@ -1,8 +1,8 @@
 // d = ρ(c + Σ_l a_l b_l), step after step, for a panel of one case, on vectors of columns.
 //
 // Shapes: tensorcore_steps.h. Compiled once per instruction set: vectors of 4 (SSE2, NEON), 8 (AVX2) or 16 lanes.
-// Tiling: the panel's columns of b are decoded once, [l][column], padded to whole vectors; a row of a as well. A vector of outputs goes through
-//   all its steps before the next, so that c stays in registers.
+// Tiling: the panel's columns of b are decoded once, [l][column], padded to whole vectors; a row of a as well. A vector
+//   of outputs goes through all its steps before the next, so that c stays in registers.
 // Exact: integers; the same bits on every instruction set, and as in JAX.
 // Cost: two passes over the L terms, about sixteen vector operations a term, and thirty an output and step to round:
 //   0.2 s of processor time for 100 000 tiles of 16 x 8 x 16 with AVX-512 (examples/bench/tensorcore.py, part speed).

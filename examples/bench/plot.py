@@ -17,16 +17,9 @@ NAMES = {1: "d", 2: "dd", 3: "td", 4: "qd", 8: "od", 16: "hd"}
 
 
 def main() -> int:
-    try:
-        import matplotlib
-    except ImportError:
-        print("plot: matplotlib is not installed; pip install 'jaxmd[plot]'", file=sys.stderr)
+    pyplot = drawing("plot")
+    if pyplot is None:
         return 1
-    matplotlib.use("Agg")
-    from matplotlib import pyplot
-
-    FIGURES.mkdir(exist_ok=True)
-    pyplot.rcParams.update({"axes.grid": True, "grid.alpha": 0.3, "savefig.dpi": 120, "savefig.bbox": "tight"})
     figures = {
         "exponent_spread": exponent_spread,
         "product": product,
@@ -40,6 +33,21 @@ def main() -> int:
             print(FIGURES / f"{name}.png")
         pyplot.close(figure)
     return 0
+
+
+def drawing(who: str) -> Any:
+    """matplotlib's pyplot with our settings and the folder of figures made; None, and a word of advice, without it."""
+    try:
+        import matplotlib
+    except ImportError:
+        print(f"{who}: matplotlib is not installed; pip install 'jaxmd[plot]'", file=sys.stderr)
+        return None
+    matplotlib.use("Agg")
+    from matplotlib import pyplot
+
+    FIGURES.mkdir(exist_ok=True)
+    pyplot.rcParams.update({"axes.grid": True, "grid.alpha": 0.3, "savefig.dpi": 120, "savefig.bbox": "tight"})
+    return pyplot
 
 
 def exponent_spread(axes: Any) -> bool:
@@ -62,20 +70,11 @@ def product(axes: Any) -> bool:
     """Speed against n, one curve an engine and precision."""
     records = select(lines.read("h200"), "matmul")
     cases = dict.fromkeys((r["engine"], r["limbs"]) for r in records)
-    sizes: set[int] = set()
     for engine, limbs in cases:
         points = sorted((r["shape"][0], r["T"]) for r in select(records, "matmul", engine=engine, limbs=limbs))
         label = engine if engine.startswith("jnp") else f"{engine}, {NAMES[limbs]}"
         axes.loglog([n for n, _ in points], [t for _, t in points], "o-" if engine == "fp64" else "s--", label=label)
-        sizes |= {n for n, _ in points}
-    axes.set_xticks(sorted(sizes), sorted(sizes))
-    axes.minorticks_off()
-    axes.set_xlabel("n")
-    axes.set_ylabel("T = 2n³ / time / 10¹²")
-    axes.set_title(f"Products end to end{of(records)}")
-    if records:
-        axes.legend(fontsize="small", ncols=2)
-    return bool(records)
+    return speed_against_n(axes, records, "Products end to end")
 
 
 def residues(axes: Any) -> bool:
@@ -87,12 +86,17 @@ def residues(axes: Any) -> bool:
     for label, wanted, style in curves:
         points = sorted((r["shape"][0], r["T"]) for r in select(records, "residue_product", **wanted))
         axes.loglog([n for n, _ in points], [t for _, t in points], style, label=label)
+    return speed_against_n(axes, records, 'Engine "int8", default accuracy')
+
+
+def speed_against_n(axes: Any, records: list[Record], title: str) -> bool:
+    """Ticks, names and legend of a drawing of T against the sizes of the records."""
     sizes = sorted({r["shape"][0] for r in records})
     axes.set_xticks(sizes, sizes)
     axes.minorticks_off()
     axes.set_xlabel("n")
     axes.set_ylabel("T = 2n³ / time / 10¹²")
-    axes.set_title(f'Engine "int8", default accuracy{of(records)}')
+    axes.set_title(f"{title}{of(records)}")
     if records:
         axes.legend(fontsize="small", ncols=2)
     return bool(records)

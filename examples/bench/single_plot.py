@@ -9,22 +9,15 @@ import sys
 from typing import Any
 
 import lines
-from plot import FIGURES, of
+from plot import FIGURES, drawing, of
 
 STYLES = {"f16x3": "o-", "tf32x3": "s-", "int8": "d-"}
 
 
 def main() -> int:
-    try:
-        import matplotlib
-    except ImportError:
-        print("single_plot: matplotlib is not installed; pip install 'jaxmd[plot]'", file=sys.stderr)
+    pyplot = drawing("single_plot")
+    if pyplot is None:
         return 1
-    matplotlib.use("Agg")
-    from matplotlib import pyplot
-
-    FIGURES.mkdir(exist_ok=True)
-    pyplot.rcParams.update({"axes.grid": True, "grid.alpha": 0.3, "savefig.dpi": 120, "savefig.bbox": "tight"})
     accuracy(pyplot)
     speed(pyplot)
     return 0
