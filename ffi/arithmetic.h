@@ -282,16 +282,21 @@ JAXMD_NOINLINE void scale_careful(const double* x, int n, int exponent, double* 
   exact_sum(x, n, n, e, r);
 }
 
+// Limb by limb; answers the lanes where that is exact.
 template <class V>
-JAXMD_INLINE MaskOf<V> scale_fast(V* x, int n, V factor, V inverse, V* r) {
-  const V top = broadcast<V>(0x1p1000);
-  MaskOf<V> ok = certified<0>(x, n, n);
+JAXMD_INLINE MaskOf<V> scale_limbs(const V* x, int n, V factor, V inverse, V* r) {
+  MaskOf<V> ok = equal(x[0], x[0]);
   for (int i = 0; i < n; ++i) {
     r[i] = mul_rn(x[i], factor);
     ok = ok & equal(mul_rn(r[i], inverse), x[i]);
     if (i > 0) r[i] = add_rn(r[i], broadcast<V>(0.0));
   }
-  return ok & less(abs(r[0]), top);
+  return ok & less(abs(r[0]), broadcast<V>(0x1p1000));
+}
+
+template <class V>
+JAXMD_INLINE MaskOf<V> scale_fast(V* x, int n, V factor, V inverse, V* r) {
+  return certified<0>(x, n, n) & scale_limbs(x, n, factor, inverse, r);
 }
 
 // ---- two_sum, two_prod as operations: the error of an infinite or nan result is +0.

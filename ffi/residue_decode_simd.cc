@@ -132,18 +132,7 @@ void load_exponents(const ResidueDecodeTask& task, int64_t begin, int count, Exp
   to->moderate = far == 0;
 }
 
-// r = factor x[0..n), limb by limb; answers the lanes where that is exact.
-JAXMD_INLINE MaskOf<Pack> scale_limbs(const Pack* x, int n, Pack factor, Pack inverse, Pack* r) {
-  MaskOf<Pack> ok = equal(x[0], x[0]);
-  for (int i = 0; i < n; ++i) {
-    r[i] = mul_rn(x[i], factor);
-    ok = ok & equal(mul_rn(r[i], inverse), x[i]);
-    if (i > 0) r[i] = add_rn(r[i], broadcast<Pack>(0.0));
-  }
-  return ok & less(abs(r[0]), broadcast<Pack>(0x1p1000));
-}
-
-// The same for one element and any exponent.
+// scale_limbs for one element and any exponent.
 bool scaled_exactly(const double* x, int n, int exponent, double* r) {
   bool exact = true;
   for (int i = 0; i < n; ++i) {

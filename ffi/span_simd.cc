@@ -11,21 +11,12 @@
 
 #include <cstring>
 
-#ifndef JAXMD_ISA
-#define JAXMD_ISA portable
-#endif
+#include "vector_bytes.h"
 
 namespace jaxmd {
 namespace JAXMD_ISA {
 namespace {
 
-#if defined(__AVX512BW__)
-constexpr int kBytes = 64;
-#elif defined(__AVX2__)
-constexpr int kBytes = 32;
-#else
-constexpr int kBytes = 16;
-#endif
 constexpr int kLanes = kBytes / 2;
 typedef int16_t Vector __attribute__((vector_size(kBytes)));
 
