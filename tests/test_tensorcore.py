@@ -1,6 +1,7 @@
 """The model of tensor-core arithmetic: recorded hashes, probes with known answers, hardware outputs, and an evaluation
 of every spec in fractions."""
 
+import dataclasses
 import hashlib
 import math
 from fractions import Fraction
@@ -225,6 +226,37 @@ def test_zero_exponent_of_one_hardware_output():
     a, b = (np.array([[int(t, 16) for t in x.split()]], np.uint16) for x in (a, b))
     for name in ("mma.m16n8k16.f32.bf16.bf16.f32", "wgmma.k16.f32.bf16.bf16"):
         assert run(spec(H, name), a, b, np.zeros(1, np.uint32)).tolist() == [0xB]
+
+
+WIDENED = [  # a, b, (c, d) of mma.m16n8k32.f32.e4m3.e5m2.f32 on an H200
+    (
+        "7dd5168f62a635de11d78315dc7ea66d3e600f902b9584951fd6a0ed033aae87",
+        "8f0e07e6bb89d8b9c8457453a99e17b2092328e88ee3040d0fca5f8c21a3081e",
+        (0x932772E3, 0xC23171AF),
+    ),
+    (
+        "b1459220473d9d2a5221c4505488d6e0842bd4502442ec3423a8e02a607b2cfa",
+        "01c5e1852cdd6bd6481f2e1032559d287a38ccbabd5101cb9b981ae72a3a0d1b",
+        (0x2975F0A0, 0xC499AF34),
+    ),
+    (
+        "218c2105cb5b2c9da4561694a7af50ac82a3b56abc037c01aae187afd8dadf10",
+        "a2a05a9e36841452349ea3d13ca1843198be833a8822b370b89e788311cbbcbb",
+        (0x02C57D7F, 0xC2F7CA6B),
+    ),
+]
+
+
+def test_fp8_factors_are_widened():
+    """Sums whose largest product has a subnormal e4m3 factor, which as f16 is normal: other bits are cut."""
+    a, b = (np.array([list(bytes.fromhex(row[i])) for row in WIDENED], np.uint8) for i in (0, 1))
+    c, d = (np.array([row[2][i] for row in WIDENED], np.uint32) for i in (0, 1))
+    s = spec(H, "mma.m16n8k32.f32.e4m3.e5m2.f32")
+    assert run(s, a, b, c).tolist() == d.tolist()
+    assert [explain(a[i], b[i], c[i], s).bits for i in range(len(c))] == d.tolist()
+    assert (run(dataclasses.replace(s, widened=False), a, b, c) != d).all()
+    narrow = spec(H, "wgmma.k32.f32.e4m3.e5m2")  # this unit has e4m3's own exponents
+    assert [explain(a[i], b[i], c[i], narrow).bits for i in range(len(c))] == run(narrow, a, b, c).tolist()
 
 
 def test_tf32_ignores_thirteen_bits():

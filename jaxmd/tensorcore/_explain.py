@@ -6,6 +6,7 @@ Beside it stand the exact value and what a chain of fused multiply-adds would gi
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -14,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from ._bits import Format, bits_of, floor_log2, value_of
+from ._bits import FORMATS, Format, bits_of, floor_log2, value_of
 from ._explain_text import text
 from ._specs import ROUNDINGS, Rounding, Spec
 
@@ -108,6 +109,11 @@ def explain(a: Any, b: Any, c: Any, spec: Spec) -> Explanation:
             "one addend."
         )
     x, y = (row + [0] * (spec.k - len(row)) for row in (x, y))
+    named = spec
+    if spec.widened:
+        half = FORMATS["f16"]
+        x, y = ([bits_of(value_of(v, f), half) for v in row] for row, f in ((x, spec.a), (y, spec.b)))
+        spec = dataclasses.replace(spec, a=half, b=half)
     steps, bits = [], 0 if spec.c_last else z[0]
     for indices in spec.order:
         if spec.operation == "fused":
@@ -129,7 +135,7 @@ def explain(a: Any, b: Any, c: Any, spec: Spec) -> Explanation:
     for p, q in values:
         total = _sum([chain, _product(p, q)])
         chain = value_of(_rounded(total, r), r.format) if r is not None and spec.operation != "integer" else total
-    return Explanation(spec, tuple(steps), bits, value_of(bits, spec.d), exact, chain)
+    return Explanation(named, tuple(steps), bits, value_of(bits, spec.d), exact, chain)
 
 
 def _row(x: Any, f: Format) -> list[int]:

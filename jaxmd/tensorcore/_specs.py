@@ -9,8 +9,9 @@ Instructions are named as in PTX: mma.<shape>.<d>.<a>.<b>.<c>, wgmma.<k>.<d>.<a>
 
 Source: the parameters were found by P. Xie et al., MMA-Sim: Bit-Accurate Reference Model of Tensor Cores and Matrix
 Cores (arXiv:2511.10909), and independently by F. A. Khattak and M. Mikaitis, Accurate Models of NVIDIA Tensor Cores
-(arXiv:2512.07004). The order of FP8 products under mma.sync on Hopper was read off the hardware outputs that the latter
-published; the rows for Hopper are checked against an H200 by examples/bench/tensorcore.py.
+(arXiv:2512.07004). FP8 products under mma.sync on Hopper are the compiler's: each operand widened to FP16, two FP16
+instructions, an addition. Their order was read off the hardware outputs that the latter published, the rest is in the
+machine code; the rows for Hopper are checked against an H200 by examples/bench/tensorcore.py.
 """
 
 from __future__ import annotations
@@ -59,6 +60,7 @@ class Spec:
         rounding: of each step: "RZ-FP32", "RZ-E8M13", "RNE-FP16", "RNE-FP64"; "wrap" or "clamp" for integers.
         order: the steps, each the indices of its products.
         c_last: c is added after the products, rounded to nearest, where it otherwise joins the first step.
+        widened: the unit gets a and b as f16, where the subnormal numbers of e4m3 are normal, of lower exponents.
     """
 
     arch: str
@@ -75,6 +77,7 @@ class Spec:
     rounding: str
     order: tuple[tuple[int, ...], ...]
     c_last: bool = False
+    widened: bool = False
 
     def __str__(self) -> str:
         if self.operation == "fma":
@@ -84,6 +87,8 @@ class Spec:
         else:
             steps = f"{len(self.order)} step{'s' if len(self.order) > 1 else ''} of L = {self.length}"
             what = f"{steps}, F = {self.fraction_bits}, zero exponent {self.zero_exponent}, {self.rounding}"
+            if self.widened:
+                what += ", factors as f16"
             if self.c_last:
                 what += ", products k mod 4 = 0, 1 first, then 2, 3, then c rounded to nearest"
         return f"{self.arch} {self.instruction}: {what}"
@@ -179,7 +184,7 @@ def _fp8_mma(arch: str) -> Iterator[Spec]:
             for d in ("f32", "f16"):
                 row = _fused(arch, f"mma.m16n8k32.{d}.{a}.{b}.{d}", short=arch == "ada")
                 emulated = arch in ("hopper", "blackwell")
-                yield replace(row, length=16, order=_HALVES, c_last=True) if emulated else row
+                yield replace(row, length=16, order=_HALVES, c_last=True, widened=True) if emulated else row
 
 
 def _parse(instruction: str) -> tuple[int, list[Format]]:

@@ -8,6 +8,8 @@ Both give the same bits on every backend.
 
 from __future__ import annotations
 
+import dataclasses
+import functools
 from collections.abc import Sequence
 from typing import Any
 
@@ -20,7 +22,7 @@ from jax.interpreters import batching, mlir
 
 from .. import _ffi
 from .._primitive import batch_size, to_front
-from ._bits import Decoded, Format, decode
+from ._bits import FORMATS, Decoded, Format, decode
 from ._fma import fma_step
 from ._fused import add_nearest, fused_step, lower_zeros
 from ._specs import ROUNDINGS, Spec
@@ -30,6 +32,7 @@ def run(a: jax.Array, b: jax.Array, c: jax.Array, spec: Spec) -> jax.Array:
     """The chain of instructions, c first."""
     if spec.operation != "fused":
         return run_exactly(a, b, c, spec)[0]
+    a, b, spec = _as_the_unit_gets_them(a, b, spec)
     if not spec.c_last:
         return fused_chain_p.bind(*_ffi.unify((a, b, c)), spec=spec)
     x, y = _instructions(a, b, spec)
@@ -41,6 +44,7 @@ def run(a: jax.Array, b: jax.Array, c: jax.Array, spec: Spec) -> jax.Array:
 
 def run_exactly(a: jax.Array, b: jax.Array, c: jax.Array, spec: Spec) -> tuple[jax.Array, jax.Array]:
     """The chain, and whether nothing was cut or rounded off on the way."""
+    a, b, spec = _as_the_unit_gets_them(a, b, spec)
 
     def instruction(carry: tuple[jax.Array, jax.Array], factors: Any) -> tuple[tuple[jax.Array, jax.Array], None]:
         x, y = factors
@@ -59,6 +63,22 @@ def add(x: jax.Array, y: jax.Array, spec: Spec) -> jax.Array:
         return fma_step(decode(x, spec.d), one, decode(y, spec.d))[0]
     r = ROUNDINGS["RNE-FP16" if spec.d.name == "f16" else "RNE-FP32"]
     return add_nearest(decode(x, spec.d), decode(y, spec.d), r)
+
+
+def _as_the_unit_gets_them(a: jax.Array, b: jax.Array, spec: Spec) -> tuple[jax.Array, jax.Array, Spec]:
+    """Words of a and b, widened to f16 where the instruction does so, and the spec of those."""
+    if not spec.widened:
+        return a, b, spec
+    a, b = (
+        jnp.asarray(_halves(f)).at[x].get(mode="promise_in_bounds") for x, f in ((a, spec.a), (b, spec.b))
+    )  # 8-bit words
+    return a, b, dataclasses.replace(spec, a=FORMATS["f16"], b=FORMATS["f16"], widened=False)
+
+
+@functools.cache
+def _halves(f: Format) -> np.ndarray:
+    """uint32 [256], the f16 word of every word of an eight-bit format: all its values are f16's."""
+    return np.arange(256, dtype=np.uint8).view(f.dtype).astype(np.float16).view(np.uint16).astype(np.uint32)
 
 
 def _instructions(a: jax.Array, b: jax.Array, spec: Spec) -> tuple[jax.Array, jax.Array]:
