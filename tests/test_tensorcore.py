@@ -294,6 +294,33 @@ def test_double(name):
         assert explain([p[0] for p in items], [p[1] for p in items], c, s).bits == got
 
 
+def test_nans_of_doubles():
+    """A NaN operand comes out quiet, the first of a, b, c; Inf·0 and Inf - Inf make a negative quiet one."""
+    s = spec(H, "mma.m8n8k4.f64.f64.f64.f64")
+    one, inf, quiet = 0x3FF << 52, 0x7FF << 52, 1 << 51
+    nans = [0x7FF << 52 | 0xA1, 0xFFF8 << 48 | 0xB2, 0xFFF << 52 | 0xC3]  # of a, b and c; two signal
+    default = 0xFFF8 << 48
+    cases = [(inf, 0, one, default), (1 << 63, inf, one, default), (inf, one, 0xFFF << 52, default)]
+    cases += [(inf, 0, nans[2], nans[2] | quiet), (0x7FF5765C21DD6CFD, one, one, 0x7FFD765C21DD6CFD)]
+    for chosen in range(1, 8):
+        words = [nans[i] if chosen >> i & 1 else one for i in range(3)]
+        cases.append((*words, min(i for i in range(3) if chosen >> i & 1)))
+    table = [[*x[:3], nans[x[3]] | quiet if x[3] < 3 else x[3]] for x in cases]
+    x, y, c, d = np.array(table, np.uint64).T
+    a, b = np.zeros((2, len(d), 4), np.uint64)
+    for place in (0, 3):  # first in the chain, and last, after products that are zero
+        a[:], b[:] = 0, 0
+        a[:, place], b[:, place] = x, y
+        assert run(s, a, b, c).tolist() == d.tolist()
+        assert [explain(a[i], b[i], c[i], s).bits for i in range(len(d))] == d.tolist()
+    a[:, 0], b[:, 0] = nans[1], one  # the chain's NaN is the addend of what follows
+    wanted = [
+        value if math.isnan(value_of(p, s.a)) or math.isnan(value_of(q, s.b)) else nans[1]
+        for p, q, value in zip(x, y, d)
+    ]
+    assert run(s, a, b, c).tolist() == wanted
+
+
 def test_double_on_random_bits():
     s = spec(A, "mma.m8n8k4.f64.f64.f64.f64")
     g = np.random.Generator(np.random.PCG64(5))

@@ -79,8 +79,8 @@ class Format:
 
     @property
     def nan(self) -> int:
-        """The NaN that tensor cores write: every bit but the sign's."""
-        return (1 << (self.width - 1)) - 1
+        """The NaN that tensor cores make: every bit but the sign's; of float64 the sign and the quiet bit."""
+        return 0xFFF8 << 48 if self.width == 64 else (1 << (self.width - 1)) - 1
 
     @property
     def word(self) -> Any:

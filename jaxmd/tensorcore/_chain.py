@@ -66,7 +66,7 @@ def mma(a: Any, b: Any, c: Any, spec: Spec) -> jax.Array:
 
     Returns: bits [..., m, n] of `spec.d`.
 
-    Accuracy: the bits of the hardware, NaNs included (for float64 their payload is not documented).
+    Accuracy: the bits of the hardware, NaNs and their payload included.
 
     Raises: TypeError for other types (float64 with x64 off among them), ValueError for other shapes.
     """

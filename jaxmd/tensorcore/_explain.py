@@ -17,6 +17,7 @@ import numpy as np
 
 from ._bits import FORMATS, Format, bits_of, floor_log2, value_of
 from ._explain_text import text
+from ._fma import PRECEDENCE, QUIET
 from ._specs import ROUNDINGS, Rounding, Spec
 
 Number = Fraction | float  # a float is inf, -inf or nan
@@ -207,6 +208,8 @@ def _multiply_add(x: list[int], y: list[int], c: int, l: int, spec: Spec) -> Ste
     sign = 1 << 63
     negative_zero = total == 0 and product == 0 and start == 0 and (x[l] ^ y[l]) & sign and c & sign
     bits = sign if negative_zero else _rounded(total, ROUNDINGS[spec.rounding], product == 0 and start == 0)
+    nans = [(x[l], y[l], c)[i] for i in PRECEDENCE if (p, q, start)[i] != (p, q, start)[i]]
+    bits = nans[0] | QUIET if nans else bits
     return Step(terms, None, None, total, bits, value_of(bits, spec.d))
 
 

@@ -5,7 +5,9 @@
     round     once, to nearest even, to 53 bits or to a multiple of 2^-1074
 
 Where more than one bit cancels the exponents differ by at most one, and nothing fell off: the result is exact before
-its rounding. Signs of zeros are IEEE 754's. The payload of a NaN is not documented; here it is all ones.
+its rounding. Signs of zeros are IEEE 754's. A NaN among the operands comes out quiet, its sign and payload kept; of
+several the first of `PRECEDENCE`. Inf·0 and Inf - Inf make the format's own NaN. (Recorded on an H200: NaNs in a. The
+order and the NaN that is made are those of x86, whose NaN CUDA's header has too; examples/bench/tensorcore.py asks.)
 """
 
 from __future__ import annotations
@@ -15,17 +17,20 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from ._bits import FORMATS, Decoded
+from ._bits import FORMATS, decode
 
 _F64 = FORMATS["f64"]
 _NOWHERE = -16384
 _TOP = 125
+PRECEDENCE = (0, 1, 2)  # of a, b and c: whose NaN is the result
+QUIET = 1 << 51
 
 Pair = tuple[jax.Array, jax.Array]  # high and low uint64
 
 
-def fma_step(a: Decoded, b: Decoded, c: Decoded) -> tuple[jax.Array, jax.Array]:
-    """uint64 [...] bits of RN(a b + c), and whether no rounding took place; operands broadcast to c's shape."""
+def fma_step(*words: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """uint64 [...] bits of RN(a b + c), and whether no rounding took place; words of a, b and c broadcast to c's."""
+    a, b, c = (decode(x, _F64) for x in words)
     product, p_exponent = _normalize(_multiply(a.magnitude, b.magnitude), a.exponent + b.exponent - 2 * 52)
     addend, c_exponent = _normalize((jnp.zeros_like(c.magnitude), c.magnitude), c.exponent - 52)
     bottom = jnp.maximum(p_exponent, c_exponent)
@@ -47,7 +52,10 @@ def fma_step(a: Decoded, b: Decoded, c: Decoded) -> tuple[jax.Array, jax.Array]:
     nan = a.nan | b.nan | c.nan | (a.infinite & zero_b) | (zero_a & b.infinite) | (infinite & c.infinite & ~same)
     signed = jnp.where(jnp.where(infinite, p_negative, c.negative), sign, jnp.uint64(0))
     bits = jnp.where(infinite | c.infinite, jnp.uint64(_F64.infinity) | signed, bits)
-    return jnp.where(nan, jnp.uint64(_F64.nan), bits), exact & ~nan & ~infinite & ~c.infinite
+    bits = jnp.where(nan, jnp.uint64(_F64.nan), bits)
+    for i in reversed(PRECEDENCE):
+        bits = jnp.where((a, b, c)[i].nan, words[i] | jnp.uint64(QUIET), bits)
+    return bits, exact & ~nan & ~infinite & ~c.infinite
 
 
 def _multiply(x: jax.Array, y: jax.Array) -> Pair:

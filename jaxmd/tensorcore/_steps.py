@@ -59,8 +59,7 @@ def add(x: jax.Array, y: jax.Array, spec: Spec) -> jax.Array:
     if spec.operation == "integer":
         return x + y
     if spec.operation == "fma":
-        one = decode(jnp.full(y.shape, 1023 << 52, y.dtype), spec.d)
-        return fma_step(decode(x, spec.d), one, decode(y, spec.d))[0]
+        return fma_step(x, jnp.full_like(y, 1023 << 52), y)[0]
     r = ROUNDINGS["RNE-FP16" if spec.d.name == "f16" else "RNE-FP32"]
     return add_nearest(decode(x, spec.d), decode(y, spec.d), r)
 
@@ -98,8 +97,7 @@ def _instruction(a: jax.Array, b: jax.Array, c: jax.Array, spec: Spec) -> tuple[
         return _integers(a, b, c, spec)
     exact = jnp.ones_like(c, bool)
     if spec.operation == "fma":
-        x, y = _decoded(a, spec.a), _decoded(b, spec.b)
-        return lax.scan(lambda carry, factors: (_multiply_add(*carry, *factors, spec), None), (c, exact), (x, y))[0]
+        return lax.scan(lambda carry, factors: (_multiply_add(*carry, *factors), None), (c, exact), (a, b))[0]
     if not spec.c_last:
         return _fused_steps(a, b, c, spec)
     places = np.array([l for step in spec.order for l in step])
@@ -127,8 +125,8 @@ def _fused_steps(a: jax.Array, b: jax.Array, c: jax.Array, spec: Spec) -> tuple[
     return lax.scan(step, (c, jnp.ones_like(c, bool)), (x, y))[0]
 
 
-def _multiply_add(c: jax.Array, exact: jax.Array, x: Decoded, y: Decoded, spec: Spec) -> tuple[jax.Array, jax.Array]:
-    c, here = fma_step(x, y, decode(c, spec.c))
+def _multiply_add(c: jax.Array, exact: jax.Array, x: jax.Array, y: jax.Array) -> tuple[jax.Array, jax.Array]:
+    c, here = fma_step(x, y, c)
     return c, exact & here
 
 
