@@ -204,7 +204,9 @@ def predict(report: harness.Report, found: Iterable[Product]) -> None:
         rows, columns = np.asarray(p.a)[i], np.asarray(p.b)[:, j]
         operands = {"as they are": (rows, columns)}
         if p.kind == "tf32":
-            operands = {"rounded": (rounded(rows), rounded(columns)), "cut": (rows, columns)}
+            ties = {"ties to even": True, "ties away": False}
+            operands = {name: (rounded(rows, even), rounded(columns, even)) for name, even in ties.items()}
+            operands["cut"] = rows, columns
         best: dict[str, Any] = {"share": -1.0}
         for (name, (x, y)), split in itertools.product(operands.items(), SPLITS):
             length = -(-k // split)
@@ -230,9 +232,11 @@ def predict(report: harness.Report, found: Iterable[Product]) -> None:
         )
 
 
-def rounded(x: np.ndarray) -> np.ndarray:
-    """To TF32, ties away from zero, as cvt.rna does."""
-    return ((x.view(np.uint32) + np.uint32(0x1000)) & np.uint32(0xFFFFE000)).view(np.float32)
+def rounded(x: np.ndarray, even: bool) -> np.ndarray:
+    """To nearest in TF32; ties to even, or away from zero as cvt.rna has them."""
+    bits = x.view(np.uint32)
+    half = np.uint32(0xFFF) + (bits >> np.uint32(13) & np.uint32(1)) if even else np.uint32(0x1000)
+    return ((bits + half) & np.uint32(0xFFFFE000)).view(np.float32)
 
 
 def speed(report: harness.Report) -> None:
