@@ -28,7 +28,7 @@ def options(spec):
 @pytest.mark.parametrize("name", NAMES)
 def test_every_bit(name):
     spec = tensorcore.spec("hopper", name)
-    for kind in ("bits",) if spec.operation == "integer" else ("bits", "near", "bottom", "cancel"):
+    for kind in ("bits",) if spec.operation == "integer" else tensorcore.KINDS:
         for chosen in options(spec):
             found = tensorcore.verify(spec, kind, outputs=OUTPUTS, seed=7, **chosen)
             assert found.outputs >= OUTPUTS

@@ -1,7 +1,8 @@
 """The model of tensor-core arithmetic against the card, and what it predicts of jnp.matmul.
 
 probe      what the card computes, found by `jaxmd.tensorcore.probe`, beside the table
-issue      every instruction on random bits: outputs that differ from the model's (error: their number)
+issue      every instruction on random bits: outputs that differ from the model's (error: their number); of float64
+           which operand's NaN comes out
 predict    jnp.matmul in float16, bfloat16 and TF32: the share of outputs whose bits the model gives, with the split
            of k that the compiled program names, or the best of a few
 
@@ -103,7 +104,7 @@ def issue(report: harness.Report, which: str) -> None:
     total = wrong = 0
 
     def work(s: Spec) -> list[tuple[dict[str, Any], str, tensorcore.Verdict]]:
-        kinds = ("bits",) if s.operation == "integer" else ("bits", "near", "bottom", "cancel")
+        kinds = ("bits",) if s.operation == "integer" else tensorcore.KINDS
         cases = [(chosen, kind) for chosen in options(s) for kind in kinds]
         return [
             (chosen, kind, tensorcore.verify(s, kind, outputs=OUTPUTS, seed=number, **chosen))
@@ -120,16 +121,47 @@ def issue(report: harness.Report, which: str) -> None:
                 engine=s.instruction,
                 outputs=count,
                 error=errors,
-                payloads=sum(v.payloads for *_, v in found),
                 streams=len(found),
                 wrong=[
                     {"options": chosen, "kind": kind, "mismatches": v.mismatches, "first": [shown(d) for d in v.first]}
                     for chosen, kind, v in found
                     if v.mismatches
                 ],
-                nans=[shown(d) for *_, v in found for d in v.nans][:2],
             )
+        if s.operation == "fma" and report.time_left():
+            nans(report, s)
     report.line("tensorcore-issue-total", outputs=total, error=wrong)
+
+
+def nans(report: harness.Report, s: Spec) -> None:
+    """Whose NaN a b + c returns: every mix of numbers, zeros, Infs and NaNs, quiet and not, in one product and c."""
+    words = {"1": 0x3FF << 52, "0": 0, "Inf": 0x7FF << 52, "-Inf": 0xFFF << 52, "q": 0x7FF8 << 48, "s": 0xFFF << 52}
+    cases = list(itertools.product(words, repeat=3))
+    operands = np.array(
+        [[words[w] | (0xA0 + i if w in "qs" else 0) for i, w in enumerate(case)] for case in cases], np.uint64
+    )
+    m = tensorcore.rows(s)
+    a, b, c = (np.zeros((len(cases), *shape), np.uint64) for shape in ((m, s.k), (s.k, 8), (m, 8)))
+    a[:, 0, 0], b[:, 0, 0], c[:, 0, 0] = operands.T
+    got = np.asarray(tensorcore.issue(a, b, c, s))[:, 0, 0]
+    wanted = np.asarray(tensorcore.mma(a, b, c, s))[:, 0, 0]
+    found: dict[str, set[str]] = {}
+    for case, row, d in zip(cases, operands.tolist(), got.tolist(), strict=True):
+        if d & ~(1 << 63) <= words["Inf"]:
+            continue
+        names = {row[i] | 1 << 51: "abc"[i] for i in range(3) if case[i] in "qs"}
+        invalid = {"0", "Inf"} == {w.strip("-") for w in case[:2]}
+        key = (", ".join(sorted(names.values())) or "no") + " NaN" + " and Inf·0" * invalid
+        found.setdefault(key, set()).add(names.get(d, hex(d)))
+    wrong = [
+        {"case": "·".join(case), "hardware": hex(d), "model": hex(e)}
+        for case, d, e in zip(cases, got.tolist(), wanted.tolist(), strict=True)
+        if d != e
+    ]
+    returned = {key: sorted(values) for key, values in found.items()}
+    report.line(
+        "tensorcore-nan", engine=s.instruction, outputs=len(cases), error=len(wrong), returned=returned, wrong=wrong[:5]
+    )
 
 
 def shown(d: Any) -> dict[str, Any]:

@@ -31,5 +31,6 @@ from ._probe import probe as probe
 from ._specs import Spec as Spec
 from ._specs import spec as spec
 from ._specs import specs as specs
+from ._verify import KINDS as KINDS
 from ._verify import Verdict as Verdict
 from ._verify import verify as verify

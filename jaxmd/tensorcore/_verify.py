@@ -3,7 +3,9 @@
 bits      every bit at random: mostly NaN and Inf in narrow formats, wildly different sizes in wide ones
 near      exponents within three of the bias: sums that need every rule of the cut and of the rounding
 bottom    exponents among the four lowest, subnormal numbers included
+sub       one factor subnormal, the other of every size: products whose exponent is not that of their first bit
 cancel    as near, but the second half of the products nearly takes back the first
+specials  as near, but 1 in 4, 16, 64 or 256 entries is a NaN (quiet or not), Inf or zero, of either sign
 """
 
 from __future__ import annotations
@@ -21,7 +23,7 @@ from ._chain import mma
 from ._issue import COLUMNS, issue, rows
 from ._specs import Spec
 
-KINDS = ("bits", "near", "bottom", "cancel")
+KINDS = ("bits", "near", "bottom", "sub", "cancel", "specials")
 _LISTED = 3
 
 
@@ -38,13 +40,11 @@ class Difference:
 
 @dataclass(frozen=True)
 class Verdict:
-    """What `verify` counted: outputs compared, those that differ, NaNs that differ in payload only; the first few."""
+    """What `verify` counted: outputs compared, those that differ, and the first few of these."""
 
     outputs: int
     mismatches: int
-    payloads: int
     first: tuple[Difference, ...]
-    nans: tuple[Difference, ...]
 
 
 def verify(spec: Spec, kind: str = "bits", *, outputs: int = 1_000_000, seed: int = 0, **options: Any) -> Verdict:
@@ -52,11 +52,11 @@ def verify(spec: Spec, kind: str = "bits", *, outputs: int = 1_000_000, seed: in
 
     Args:
         spec: the instruction; integers know the kind "bits" only.
-        kind: "bits", "near", "bottom" or "cancel" (see the module's text).
+        kind: "bits", "near", "bottom", "sub", "cancel" or "specials" (see the module's text).
         outputs: at least so many are compared.
         options: of `issue`: a_from, accumulate, negate_a.
 
-    Returns: a `Verdict`. For float64 two NaNs are equal, and `payloads` counts those that differ in their bits.
+    Returns: a `Verdict`; NaNs of other bits differ too.
 
     Raises: as `issue`.
     """
@@ -69,33 +69,19 @@ def verify(spec: Spec, kind: str = "bits", *, outputs: int = 1_000_000, seed: in
     start = c if options.get("accumulate", True) else jnp.zeros_like(c)
     factor = _negated(a, spec.a) if options.get("negate_a", False) else a
     wanted = _model(factor, b, start, spec)
-    differs, payload = _compare(got, wanted, spec)
-
-    def listed(mask: jax.Array) -> tuple[Difference, ...]:
-        where = np.argwhere(np.asarray(mask))[:_LISTED].tolist()
-        return tuple(
-            Difference(
-                tuple(int(x) for x in np.asarray(a[t, i])),
-                tuple(int(x) for x in np.asarray(b[t, :, j])),
-                *(int(x[t, i, j]) for x in (c, got, wanted)),
-            )
-            for t, i, j in where
+    differs = np.argwhere(np.asarray(got != wanted))
+    first = tuple(
+        Difference(
+            tuple(int(x) for x in np.asarray(a[t, i])),
+            tuple(int(x) for x in np.asarray(b[t, :, j])),
+            *(int(x[t, i, j]) for x in (c, got, wanted)),
         )
-
-    return Verdict(got.size, int(differs.sum()), int(payload.sum()), listed(differs), listed(payload))
+        for t, i, j in differs[:_LISTED].tolist()
+    )
+    return Verdict(got.size, len(differs), first)
 
 
 _model = jax.jit(mma, static_argnums=3)
-
-
-@functools.partial(jax.jit, static_argnums=2)
-def _compare(got: jax.Array, wanted: jax.Array, spec: Spec) -> tuple[jax.Array, jax.Array]:
-    differs = got != wanted
-    if spec.d.width != 64:
-        return differs, jnp.zeros_like(differs)
-    nan = lambda x: (x & spec.d.nan) > spec.d.infinity
-    payload = differs & nan(got) & nan(wanted)
-    return differs & ~payload, payload
 
 
 @functools.partial(jax.jit, static_argnums=(0, 1, 2))
@@ -104,8 +90,8 @@ def random_operands(spec: Spec, kind: str, shape: tuple[int, int, int], seed: in
     cases, m, n = shape
     keys = jax.random.split(jax.random.key(seed), 4)
     a = _random(keys[0], (cases, m, spec.k), spec.a, kind)
-    b = _random(keys[1], (cases, spec.k, n), spec.b, kind)
-    c = _random(keys[2], (cases, m, n), spec.c, kind)
+    b = _random(keys[1], (cases, spec.k, n), spec.b, kind, second=True)
+    c = _random(keys[2], (cases, m, n), spec.c, "bottom" if kind == "sub" else kind)
     if kind == "cancel":
         half = spec.k // 2
         flips = jax.random.bits(keys[3], (cases, m, half), spec.a.word) & jax.random.bits(keys[0], (), spec.a.word)
@@ -115,14 +101,27 @@ def random_operands(spec: Spec, kind: str, shape: tuple[int, int, int], seed: in
     return a, b, c
 
 
-def _random(key: jax.Array, shape: tuple[int, ...], f: Format, kind: str) -> jax.Array:
+def _random(key: jax.Array, shape: tuple[int, ...], f: Format, kind: str, second: bool = False) -> jax.Array:
+    """Bits of one operand; `second`: the factor that is subnormal where the other is not."""
     x = jax.random.bits(key, shape, f.word)
     if kind == "bits" or f.is_integer:
         return x
-    low, high = (0, 4) if kind == "bottom" else (max(f.bias - 3, 0), f.bias + 4)
+    case = jnp.arange(shape[0])[:, None, None]
+    top = (1 << f.exponent_bits) - 1
+    low: Any = max(f.bias - 3, 0)
+    high: Any = f.bias + 4
+    if kind in ("bottom", "sub"):
+        low, high = 0, 4 if kind == "bottom" else jnp.where(case % 2 == second, 1, top)
     field = jax.random.randint(jax.random.fold_in(key, 1), shape, low, high).astype(f.word)
     place = f.mantissa_bits + f.unused
-    return (x & f.word(~(((1 << f.exponent_bits) - 1) << place) % (1 << f.width))) | (field << f.word(place))
+    x = (x & f.word(~(top << place) % (1 << f.width))) | (field << f.word(place))
+    if kind != "specials":
+        return x
+    sign, infinity = x & f.word(1 << (f.exponent_bits + place)), f.word(f.infinity)
+    which = jax.random.bits(jax.random.fold_in(key, 2), shape, np.uint8) % 4
+    special = jnp.where(which < 2, x | infinity, jnp.where(which == 2, sign | infinity, sign))
+    here = jax.random.uniform(jax.random.fold_in(key, 3), shape, np.float32) < np.float32(0.25) ** (1 + case % 4)
+    return jnp.where(here, special, x)
 
 
 def _negated(x: jax.Array, f: Format) -> jax.Array:
