@@ -47,15 +47,17 @@ def test_matrices_batches_and_transformations(arch, instruction):
     a, b, c = operands(s, 3, 2, s.k)
     wanted = outputs(s, a, b, c)
     call = lambda x, y, z: tensorcore.mma(x, y, z, s)
-    assert (np.asarray(jax.jit(call)(a, b, c)) == wanted).all()
     stack = [np.stack([x, np.roll(x, 1, 0)]) for x in (a, b, c)]
-    batch = np.asarray(jax.jit(call)(*stack))
     mapped = np.asarray(jax.jit(jax.vmap(call))(*stack))
-    assert (batch == mapped).all() and (batch[0] == wanted).all()
-    assert (batch[1] == outputs(s, *(x[1] for x in stack))).all()
+    assert (mapped[0] == wanted).all() and (mapped[1] == outputs(s, *(x[1] for x in stack))).all()
+    if s.operation == "fused" and not s.c_last:  # the others are these programs and plain JAX
+        assert (np.asarray(jax.jit(call)(a, b, c)) == wanted).all()
+        assert (np.asarray(jax.jit(call)(*stack)) == mapped).all()
 
 
-@pytest.mark.parametrize("arch, instruction", [CHAINED[0], CHAINED[2], (H, "wgmma.k32.s32.s8.s8")])
+@pytest.mark.parametrize(
+    "arch, instruction", [pytest.param(*CHAINED[0], marks=pytest.mark.slow), CHAINED[2], (H, "wgmma.k32.s32.s8.s8")]
+)
 def test_matmul(arch, instruction):
     s = spec(arch, instruction)
     k = 5 * s.k - 3
@@ -76,11 +78,9 @@ def test_promoted_and_split_under_vmap():
     s = spec(H, "wgmma.k8.f32.tf32.tf32")
     a, b = random_bits(s.a, (3, 2, 100), 1, True), random_bits(s.b, (3, 100, 2), 2, True)
     call = lambda x, y: tensorcore.matmul(x, y, s, promote_every=16, split_k=2)
-    mapped = np.asarray(jax.jit(jax.vmap(call))(a, b))
     shared = np.asarray(jax.jit(jax.vmap(call, (0, None)))(a, b[1]))
     one = jax.jit(call)
     for i in range(3):
-        assert (mapped[i] == np.asarray(one(a[i], b[i]))).all()
         assert (shared[i] == np.asarray(one(a[i], b[1]))).all()
 
 
@@ -124,10 +124,10 @@ def test_addition_to_nearest():
     """What adds promoted and split sums: float32 on random bits, near and far, against Fractions."""
     g = np.random.Generator(np.random.PCG64(9))
     f = tensorcore.FORMATS["f32"]
-    x, y = (g.integers(0, 2**32, 3000, dtype=np.uint64).astype(np.uint32) for _ in range(2))
-    y[1000:] = (y[1000:] & 0x807FFFFF) | ((x[1000:] >> 23 & 0xFF) ^ g.integers(0, 8, 2000).astype(np.uint32)) << 23
-    x[2000:] &= 0x80FFFFFF
-    y[2000:] &= 0x80FFFFFF
+    x, y = (g.integers(0, 2**32, 900, dtype=np.uint64).astype(np.uint32) for _ in range(2))
+    y[300:] = (y[300:] & 0x807FFFFF) | ((x[300:] >> 23 & 0xFF) ^ g.integers(0, 8, 600).astype(np.uint32)) << 23
+    x[600:] &= 0x80FFFFFF
+    y[600:] &= 0x80FFFFFF
     decoded = [_bits.decode(jnp.asarray(v), f) for v in (x, y)]
     got = np.asarray(jax.jit(_fused.add_nearest, static_argnums=2)(*decoded, _specs.ROUNDINGS["RNE-FP32"]))
     for p, q, bits in zip(x.tolist(), y.tolist(), got.tolist()):
@@ -226,7 +226,7 @@ def test_errors():
 
 @pytest.mark.parametrize(
     "arch, instruction",
-    [(A, "mma.m16n8k8.f32.tf32.tf32.f32"), (H, "wgmma.k32.f16.e4m3.e5m2")],
+    [pytest.param(A, "mma.m16n8k8.f32.tf32.tf32.f32", marks=pytest.mark.slow), (H, "wgmma.k32.f16.e4m3.e5m2")],
 )
 def test_compiled_and_in_jax(arch, instruction):
     """The handler's bits are those of plain JAX, which every other backend runs: narrow and wide, special and not."""

@@ -11,7 +11,7 @@ import pytest
 from tensorcore_cases import e, program, random_bits
 
 from jaxmd import _residue_steps, _residues, _slices, tensorcore
-from jaxmd.tensorcore import bits_of, explain, is_exact, max_exact_k, spec, value_of, was_exact
+from jaxmd.tensorcore import _steps, bits_of, explain, is_exact, max_exact_k, spec, value_of, was_exact
 
 INT8 = spec("hopper", "mma.m16n8k32.s32.s8.s8.s32")
 DOUBLE = spec("hopper", "mma.m16n8k8.f64.f64.f64.f64")
@@ -49,14 +49,14 @@ def test_bound_and_that_it_is_attained(arch, name, bits_a, bits_b, wanted):
     total = wanted * 2 ** (bits_a + bits_b)
     zero = np.zeros((1, 1), s.c.word)
     assert value_of(np.asarray(tensorcore.matmul(a, b, s)).item(), s.d) == total
-    judged = s.length in (8, 16)  # the others differ in numbers only
+    judged = (bits_a, s.a.name) == (8, "f16")  # the others differ in numbers only
     assert not judged or np.asarray(was_exact(a, b, zero, s)).item()
     a[0, wanted], b[wanted, 0] = bits_of(1, s.a), bits_of(1, s.b)
     assert value_of(np.asarray(tensorcore.matmul(a, b, s)).item(), s.d) != total + 1
     assert not judged or not np.asarray(was_exact(a, b, zero, s)).item()
 
 
-@pytest.mark.parametrize("arch, name", [b[:2] for b in BOUNDS if "f64" not in b[1] and "s32" not in b[1]])
+@pytest.mark.parametrize("arch, name", [BOUNDS[i][:2] for i in (0, 3, 4, 6, 8)])
 def test_random_integers_within_the_bound_are_exact(arch, name):
     s = spec(arch, name)
     g = np.random.Generator(np.random.PCG64(3))
@@ -139,7 +139,14 @@ def test_the_product_engines_int8_dot_is_the_model():
 # --- the certificate a posteriori, against fractions -----------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", ["wgmma.k16.f32.f16.f16", "wgmma.k32.f32.e4m3.e5m2", "mma.m16n8k32.f16.e4m3.e4m3.f16"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "wgmma.k16.f32.f16.f16",
+        "mma.m16n8k32.f16.e4m3.e5m2.f16",
+        pytest.param("wgmma.k32.f32.e4m3.e5m2", marks=pytest.mark.slow),
+    ],
+)
 def test_exact_means_exact(name):
     s = spec("hopper", name)
     g = np.random.Generator(np.random.PCG64(6))
@@ -147,8 +154,10 @@ def test_exact_means_exact(name):
     a[:, 4:], c = 0, random_bits(s.c, (40, 1, 1), 3, True)
     a[:, 1:] *= g.integers(0, 2, (40, s.k - 1)).astype(s.a.word)
     c[::2] = 0
-    exact = np.asarray(jax.jit(lambda x, y, z: was_exact(x, y, z, s))(a[:, None], b[:, :, None], c))[:, 0, 0]
+    x, y, z = (v.astype(np.uint32) for v in (a[:, None], b[:, :, None], c))
+    d, exact = (np.asarray(v)[:, 0, 0] for v in jax.jit(_steps.run_exactly, static_argnums=3)(x, y, z, s))
     walked = [explain(a[i], b[i], c[i, 0, 0], s) for i in range(40)]
+    assert d.tolist() == [w.bits for w in walked]
     for found, w in zip(exact, walked):
         assert not found or w.result == w.exact
         assert found == all(t.cut == 0 for st in w.steps for t in st.terms) & all(
@@ -161,15 +170,10 @@ def test_exact_means_exact(name):
 
 PROBED = [
     ("volta", "mma.m8n8k4.f32.f16.f16.f32"),
-    ("turing", "mma.m16n8k8.f16.f16.f16.f16"),
-    ("ampere", "mma.m16n8k16.f32.bf16.bf16.f32"),
     ("ampere", "mma.m16n8k8.f32.tf32.tf32.f32"),
-    ("hopper", "mma.m16n8k16.f32.bf16.bf16.f32"),
     ("hopper", "wgmma.k16.f16.f16.f16"),
-    ("hopper", "wgmma.k32.f32.e4m3.e5m2"),
     ("hopper", "mma.m16n8k32.f32.e4m3.e4m3.f32"),
     ("hopper", "mma.m8n8k4.f64.f64.f64.f64"),
-    ("blackwell", "tcgen05.k32.f32.e5m2.e5m2"),
 ]
 ALL = [(s.arch, s.instruction) for s in tensorcore.specs() if s.operation != "integer" and s.a.name != "e2m1"]
 
@@ -239,7 +243,7 @@ def probe_rows(s, a, b, c):
 # --- explain ---------------------------------------------------------------------------------------------------------
 
 
-def test_the_worked_example(tmp_path):
+def test_the_worked_example():
     x = explain([-(2**13), 48, 0.375, 0.125], [2**10, 48, 1, 1], 2**23, spec("blackwell", "tcgen05.k16.f32.f16.f16"))
     (step,) = x.steps
     assert x.exact == Fraction("2304.5") and x.result == Fraction("2304.25") and x.fma_chain == Fraction("2304.5")
@@ -252,9 +256,6 @@ def test_the_worked_example(tmp_path):
     # the chain the other way round, c first: rounding gives 2304
     back = explain([0.125, 0.375, 48, -(2**13)], [1, 1, 48, 2**10], 2**23, spec("blackwell", "tcgen05.k16.f32.f16.f16"))
     assert back.fma_chain == 2304 and back.result == Fraction("2304.25")
-    pytest.importorskip("matplotlib")
-    x.picture(tmp_path / "x.png")
-    assert (tmp_path / "x.png").stat().st_size > 5000
 
 
 def test_explanations_of_other_kinds():
@@ -281,7 +282,7 @@ def test_the_tour(tmp_path, capsys, monkeypatch):
     shown = capsys.readouterr().out
     results = ["2304", "2304", "2304.25", "2304.25", "2048", "2304.25"]
     assert [line.split()[-1] for line in shown.splitlines()[2:8]] == results
-    assert (tmp_path / "x.png").exists() and "every 64" in shown
+    assert (tmp_path / "x.png").stat().st_size > 5000 and "every 64" in shown
     tensorcore_arithmetic.main(
         ["--a", "1", "0.1", "--b", "3", "1", "--c", "7", "--instruction", "wgmma.k32.f32.e4m3.e4m3"]
     )
