@@ -38,5 +38,5 @@
   X(residue_matmul)            \
   X(single_matmul)             \
   X(uninitialized)             \
-  X(column_exponents)          \
+  X(certificate)               \
   X(tensorcore_issue)

@@ -31,6 +31,7 @@ Accuracy = Literal["componentwise", "normwise", "exact"]
 ENGINES = ("auto", "int8", "fp64", "direct", "float64")
 ACCURACIES = ("componentwise", "normwise", "exact")
 Limbs = tuple[jax.Array, ...]
+Shifts = tuple[jax.Array, jax.Array]  # of the terms: exponents added to those of A's rows and of B's columns
 Level = tuple[int, Callable[..., Limbs]]  # its guard bits (or word length), and the product at that level
 
 GUARD_LEVELS = (4, 28, 60)
@@ -125,36 +126,45 @@ def _renormalized(x: Limbs) -> Limbs:
 def _certified(a: Limbs, b: Limbs, limbs: int, inner: int, platform: str) -> Limbs:
     """Engine "int8" at its base level where magnitudes of settled limbs prove that enough, else by the levels."""
     plan = _residues.plan(a[0].shape[-1], 53 * limbs + 2)
-    row = _slices.shared_exponent(_slices.settled_exponents(a), -1)
-    if platform == "cuda" and _ffi.calls_cuda():
-        column = _product.column_exponents(b)
-    else:
-        column = _slices.shared_exponent(_slices.settled_exponents(b), -2)
-    least = _magnitudes.least(_magnitudes.magnitudes(a, row, 0), _magnitudes.magnitudes(b, column, 1))
+    row, column, certified, shift = _certificate(a, b, _magnitudes.certificate(plan, limbs), platform)
     uncertified = nearly_certified if platform == "cuda" else by_levels
     return lax.cond(
-        least >= _magnitudes.certificate(plan, limbs),
-        lambda a, b, row, column: _residue_product.matmul(a, b, _no_shift(a), row, column, plan=plan, limbs=inner),
+        certified,
+        functools.partial(_residue_product.matmul, plan=plan, limbs=inner),
         functools.partial(uncertified, limbs=limbs, inner=inner),
-        *(a, b, row, column),
+        *(a, b, (shift, shift), row, column),
     )
 
 
-def by_levels(a: Limbs, b: Limbs, row: jax.Array, column: jax.Array, *, limbs: int, inner: int) -> Limbs:
+def _certificate(a: Limbs, b: Limbs, bound: int, platform: str) -> tuple[jax.Array, jax.Array, jax.Array, jax.Array]:
+    """Shared exponents of settled limbs, whether products of magnitudes reach the bound, and shifts by nothing."""
+    if platform == "cuda" and _ffi.calls_cuda():
+        return _product.certificate(a, b, _magnitudes.CERTIFYING, bound)
+    row = _slices.shared_exponent(_slices.settled_exponents(a), -1)
+    column = _slices.shared_exponent(_slices.settled_exponents(b), -2)
+    least = _magnitudes.least(_magnitudes.magnitudes(a, row, 0), _magnitudes.magnitudes(b, column, 1))
+    return row, column, least >= bound, _no_shift(a)
+
+
+def by_levels(
+    a: Limbs, b: Limbs, shifts: Shifts, row: jax.Array, column: jax.Array, *, limbs: int, inner: int
+) -> Limbs:
     return guarded(_renormalized(a), _renormalized(b), limbs, inner, "int8")
 
 
-def nearly_certified(a: Limbs, b: Limbs, row: jax.Array, column: jax.Array, *, limbs: int, inner: int) -> Limbs:
+def nearly_certified(
+    a: Limbs, b: Limbs, shifts: Shifts, row: jax.Array, column: jax.Array, *, limbs: int, inner: int
+) -> Limbs:
     """A few bits more than the base level, and exact sums of the few entries that bfloat16 does not certify."""
     plan = _residues.plan(a[0].shape[-1], 53 * limbs + 10)
     flags, sure = _magnitudes.uncertified(a, b, row, column, plan, limbs)
 
-    def with_exact_entries(a: Limbs, b: Limbs, row: jax.Array, column: jax.Array) -> Limbs:
-        c = _residue_product.matmul(a, b, _no_shift(a), row, column, plan=plan, limbs=inner)
+    def with_exact_entries(a: Limbs, b: Limbs, shifts: Shifts, row: jax.Array, column: jax.Array) -> Limbs:
+        c = _residue_product.matmul(a, b, shifts, row, column, plan=plan, limbs=inner)
         return _product.exact_entries(a, b, flags.astype(jnp.int8), c)
 
     levels = functools.partial(by_levels, limbs=limbs, inner=inner)
-    return lax.cond(sure & _few(flags, 4096), with_exact_entries, levels, a, b, row, column)
+    return lax.cond(sure & _few(flags, 4096), with_exact_entries, levels, a, b, shifts, row, column)
 
 
 def _in_float64(a: Limbs, b: Limbs, limbs: int, inner: int) -> Limbs:
@@ -200,6 +210,7 @@ def guarded(a: Limbs, b: Limbs, limbs: int, inner: int, engine: Engine) -> Limbs
     (ea, ea16), (eb, eb16) = _entry_exponents(a), _entry_exponents(b)
     span = _product.exponent_span(ea16, eb16).astype(jnp.int32)
     shift = _no_shift(a) if engine == "direct" else _balance(ea, eb)
+    shifts = -shift, shift
     row = _slices.shared_exponent(ea + shift[..., None, :], -1)
     column = _slices.shared_exponent(eb - shift[..., :, None], -2)
     lost = row[..., :, None] + column[..., None, :] - span
@@ -210,7 +221,7 @@ def guarded(a: Limbs, b: Limbs, limbs: int, inner: int, engine: Engine) -> Limbs
     else:
         levels = _levels(engine, a[0].shape[-1], limbs, inner)
         level = lowest_level([needed > g for g, _ in levels])
-        c = lax.switch(level, [f for _, f in levels], a, b, shift, row, column)
+        c = lax.switch(level, [f for _, f in levels], a, b, shifts, row, column)
         guard = jnp.asarray([g for g, _ in levels], jnp.int32)[level]
     return _product.exact_entries(a, b, (needed > guard).astype(jnp.int8), c)
 
@@ -230,20 +241,21 @@ def _normwise(a: Limbs, b: Limbs, limbs: int, inner: int, engine: Engine) -> Lim
     k = a[0].shape[-1]
     row = _slices.shared_exponent(_slices.exponents(a), -1)
     column = _slices.shared_exponent(_slices.exponents(b), -2)
+    shifts = (_no_shift(a),) * 2
     if engine == "fp64":
-        c = _sliced(a, b, _no_shift(a), row, column, plan=_slices.plan(limbs, k, 0), limbs=inner)
+        c = _sliced(a, b, shifts, row, column, plan=_slices.plan(limbs, k, 0), limbs=inner)
     else:
         plan = _residues.plan(k, 53 * limbs + 2)
-        c = _residue_product.matmul(a, b, _no_shift(a), row, column, plan=plan, limbs=inner)
+        c = _residue_product.matmul(a, b, shifts, row, column, plan=plan, limbs=inner)
     return _product.exact_entries(a, b, touched(a, b).astype(jnp.int8), c)
 
 
 def _sliced(
-    a: Limbs, b: Limbs, shift: jax.Array, row: jax.Array, column: jax.Array, *, plan: _slices.SlicePlan, limbs: int
+    a: Limbs, b: Limbs, shifts: Shifts, row: jax.Array, column: jax.Array, *, plan: _slices.SlicePlan, limbs: int
 ) -> Limbs:
     """One level of engine "fp64": slice, multiply the triangle, collect."""
-    scale_a = row[..., :, None] - shift[..., None, :]
-    scale_b = column[..., None, :] + shift[..., :, None]
+    scale_a = row[..., :, None] + shifts[0][..., None, :]
+    scale_b = column[..., None, :] + shifts[1][..., :, None]
     digits_a = _slices.balanced_digits(a, scale_a, plan.width, plan.count)
     digits_b = _slices.balanced_digits(b, scale_b, plan.width, plan.count)
     orders = _product.sliced_matmul(digits_a, digits_b)
@@ -265,7 +277,7 @@ def _exact(a: Limbs, b: Limbs, limbs: int, engine: Engine) -> Limbs:
     wide = [(rows > p.bits)[..., :, None] | (columns > p.bits)[..., None, :] for p in plans]
     level = lowest_level(wide)
     branches = [functools.partial(_residue_product.matmul, plan=p, limbs=limbs) for p in plans]
-    c = lax.switch(level, branches, a, b, _no_shift(a), row, column)
+    c = lax.switch(level, branches, a, b, (_no_shift(a),) * 2, row, column)
     # sums below the last bit of a subnormal number, unless even the last limb is a normal number
     tiny = (low_row[..., :, None] + low_column[..., None, :] < -1074) & ~(jnp.abs(c[-1]) >= 2.0**-1022)
     flags = lax.select_n(level, *wide) | tiny | touched(a, b)

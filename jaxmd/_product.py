@@ -4,7 +4,7 @@
     exponent_span   [..., m, k] + [..., k, n] -> [..., m, n]             max over l of E_il + F_lj
     direct_matmul   limbs x limbs -> limbs                               cascaded sums, no slices
     exact_entries   limbs x limbs, flags, c -> c                         flagged entries summed exactly (Kulisch)
-    column_exponents  limbs [..., k, n] -> [..., n]                      largest exponents of settled limbs, on CUDA
+    certificate     limbs x limbs -> grids, certified                       what `_magnitudes.py` decides by, on CUDA
 
 The last four appear only inside the lowering of `matmul_p` (`_matmul.py`), which owns batching and differentiation.
 """
@@ -19,7 +19,7 @@ import jax.numpy as jnp
 from jax import lax
 from jax.interpreters import ad, batching, mlir
 
-from . import _ffi, _slices
+from . import _ffi
 from ._primitive import Primitive
 
 # --- sliced_matmul ---------------------------------------------------------------------------------------------------
@@ -145,11 +145,22 @@ def exponent_span(e: jax.Array, f: jax.Array) -> jax.Array:
     return _ffi.call("jaxmd_exponent_span", [jax.ShapeDtypeStruct(shape, jnp.int16)], e, f)[0]
 
 
-def column_exponents(x: Sequence[jax.Array]) -> jax.Array:
-    """int32 [..., n]: `shared_exponent` of `settled_exponents` in columns of [..., k, n], in one pass; CUDA only."""
-    shape = (*x[0].shape[:-2], x[0].shape[-1])
-    e = _ffi.call("jaxmd_column_exponents", [jax.ShapeDtypeStruct(shape, jnp.int32)], *x)[0]
-    return jnp.where(e < _slices.ZERO_EXPONENT // 2, jnp.int32(0), e)
+def certificate(
+    a: Sequence[jax.Array], b: Sequence[jax.Array], terms: int, bound: int
+) -> tuple[jax.Array, jax.Array, jax.Array, jax.Array]:
+    """On CUDA, (row, column, certified, shift): grids of settled limbs, whether magnitudes reach bound, zeros [..., k].
+
+    `shared_exponent` of `settled_exponents` in rows of a and columns of b (`_slices`), and `least` of `magnitudes`
+    (`_magnitudes`) of the first `terms` terms >= bound.
+    """
+    *batch, m, k = a[0].shape
+    n, kept, slabs = b[0].shape[-1], -(-min(k, terms) // 32) * 32, [min(64, -(-k // step)) for step in (512, 128)]
+    ints = ((*batch, m), (*batch, n), (*batch, k), (*batch, m, slabs[0]), (*batch, slabs[1], n))
+    bytes_ = ((*batch, m, kept), (*batch, n, kept))
+    out = [jax.ShapeDtypeStruct(s, jnp.int32) for s in ints] + [jax.ShapeDtypeStruct(s, jnp.int8) for s in bytes_]
+    out.insert(2, jax.ShapeDtypeStruct((), jnp.bool_))
+    row, column, certified, shift, *_ = _ffi.call("jaxmd_certificate", out, *a, *b, lhs_limbs=len(a), bound=bound)
+    return row, column, certified, shift
 
 
 def direct_matmul(

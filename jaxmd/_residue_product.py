@@ -72,7 +72,7 @@ def tile(batch: int, m: int, n: int, k: int, plan: Plan, limbs: int) -> Tile:
 def matmul(
     a: Limbs,
     b: Limbs,
-    shift: jax.Array,
+    shifts: tuple[jax.Array, jax.Array],
     row: jax.Array,
     column: jax.Array,
     *,
@@ -83,8 +83,8 @@ def matmul(
 
     Args:
         a, b: float64 [..., m, k] and [..., k, n], normalized.
-        shift, row, column: int32 [..., k], [..., m], [..., n] with |a_il| < 2^(row_i - shift_l) and
-            |b_lj| < 2^(column_j + shift_l).
+        shifts, row, column: int32 (s and t, [..., k]), [..., m], [..., n] with |a_il| < 2^(row_i + s_l) and
+            |b_lj| < 2^(column_j + t_l), s + t = 0.
     """
     *batch, m, k = a[0].shape
     n = b[0].shape[-1]
@@ -98,18 +98,18 @@ def matmul(
                 return x.reshape(count, *x.shape[len(batch) :])
 
             x, y = tuple(map(flat, a)), tuple(map(flat, b))
-            grid = flat(shift), flat(row), flat(column)
+            grid = (flat(shifts[0]), flat(shifts[1])), flat(row), flat(column)
             out = _by_pieces(x, y, *grid, piece=piece, plan=plan, limbs=limbs)
             return tuple(x.reshape(*batch, m, n) for x in out)
-    left = _residue_steps.encode(a, row, -shift, plan, 0)
-    right = _residue_steps.encode(b, column, shift, plan, 1)
+    left = _residue_steps.encode(a, row, shifts[0], plan, 0)
+    right = _residue_steps.encode(b, column, shifts[1], plan, 1)
     return _residue_steps.decode(*_residue_steps.product(left, right, plan), row, column, plan, limbs)
 
 
 def _by_pieces(
     a: Limbs,
     b: Limbs,
-    shift: jax.Array,
+    shifts: tuple[jax.Array, jax.Array],
     row: jax.Array,
     column: jax.Array,
     *,
@@ -126,12 +126,12 @@ def _by_pieces(
     def left(z: Any, i: Any, l: Any = 0) -> jax.Array:
         limbs_a = tuple(_cut(x, (z, i, l), (piece.batch, piece.m, piece.k)) for x in a)
         exponent = _cut(row, (z, i), (piece.batch, piece.m))
-        return _residue_steps.encode(limbs_a, exponent, -_cut(shift, (z, l), (piece.batch, piece.k)), plan, 0)
+        return _residue_steps.encode(limbs_a, exponent, _cut(shifts[0], (z, l), (piece.batch, piece.k)), plan, 0)
 
     def right(z: Any, j: Any, l: Any = 0) -> jax.Array:
         limbs_b = tuple(_cut(x, (z, l, j), (piece.batch, piece.k, piece.n)) for x in b)
         exponent = _cut(column, (z, j), (piece.batch, piece.n))
-        return _residue_steps.encode(limbs_b, exponent, _cut(shift, (z, l), (piece.batch, piece.k)), plan, 1)
+        return _residue_steps.encode(limbs_b, exponent, _cut(shifts[1], (z, l), (piece.batch, piece.k)), plan, 1)
 
     def residues(z: Any, i: Any, j: Any, kept: jax.Array | None) -> tuple[jax.Array, jax.Array]:
         if kept is not None:

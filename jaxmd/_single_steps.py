@@ -76,7 +76,8 @@ def in_residues(a: jax.Array, b: jax.Array) -> jax.Array:
     plan = _residues.plan(k, WORD)
     zero = jnp.zeros((*a.shape[:-2], k), jnp.int32)
     e, f = exponent(row) + 1, exponent(column) + 1
-    c = _to_single(_residue_product.matmul((_to_double(a),), (_to_double(b),), zero, e, f, plan=plan, limbs=1)[0])
+    x, y = (_to_double(a),), (_to_double(b),)
+    c = _to_single(_residue_product.matmul(x, y, (zero, zero), e, f, plan=plan, limbs=1)[0])
     special = (row >= 255 << 23)[..., :, None] | (column >= 255 << 23)[..., None, :]
     return lax.cond(jnp.any(special), lambda: jnp.where(special, in_double(a, b), c), lambda: c)
 

@@ -12,7 +12,7 @@ import pytest
 from jax.sharding import AxisType, PartitionSpec
 
 import jaxmd
-from jaxmd import _product, _residue_product, _slices
+from jaxmd import _magnitudes, _product, _residue_product, _slices
 from jaxmd._matmul import matmul_limbs
 
 pytestmark = pytest.mark.gpu
@@ -107,16 +107,40 @@ def test_gradient_and_prepared_factor():
     assert error.max() <= 2**-96
 
 
-@pytest.mark.parametrize("limbs", [1, 2, 3, 4, 16])
-@pytest.mark.parametrize("batch, k, n", [((), 600, 70), ((3,), 33, 5), ((2, 2), 1, 1), ((), 0, 4), ((), 256, 64)])
-def test_column_exponents(limbs, batch, k, n):
-    rng = inputs.generator("column exponents", limbs, k, n)
-    x = inputs.full(rng, (*batch, k, n), limbs, 30.0)
+def spoiled(x):
+    """x with inf, subnormal numbers, zeros and limbs that are not settled in it."""
     flat = [v.reshape(-1) for v in x]
     if flat[0].size > 100:
         flat[0][3], flat[0][40], flat[-1][77] = np.inf, 2.0**-1060, 1e300
         flat[0][90:94] = 0.0
         for v in flat:
-            v[:: n if n > 5 else 7] = 0.0
-    wanted = jax.jit(lambda x: _slices.shared_exponent(_slices.settled_exponents(x), -2))(tuple(x))
-    np.testing.assert_array_equal(jax.jit(_product.column_exponents)(tuple(x)), wanted)
+            v[:: x[0].shape[-1]] = 0.0
+    return x
+
+
+@pytest.mark.parametrize("limbs", [1, 2, 3, 4, 8, 16])
+@pytest.mark.parametrize(
+    "batch, m, k, n", [((), 300, 600, 70), ((3,), 5, 33, 200), ((2, 2), 1, 1, 1), ((), 64, 256, 64), ((), 0, 4, 3)]
+)
+def test_certificate(limbs, batch, m, k, n):
+    """Grids, and the least product of magnitudes: the bound that it reaches and the next, which it does not."""
+    rng = inputs.generator("certificate", limbs, m, k, n)
+    a, b = (tuple(inputs.full(rng, (*batch, *s), limbs, 0.0)) for s in ((m, k), (k, n)))
+
+    @jax.jit
+    def expected(a, b):
+        row = _slices.shared_exponent(_slices.settled_exponents(a), -1)
+        column = _slices.shared_exponent(_slices.settled_exponents(b), -2)
+        least = _magnitudes.least(_magnitudes.magnitudes(a, row, 0), _magnitudes.magnitudes(b, column, 1))
+        return row, column, least
+
+    run = jax.jit(_product.certificate, static_argnums=(2, 3))
+    for x, y in ((a, b), (spoiled(a), spoiled(b))):
+        row, column, least = expected(x, y)
+        bounds = [int(least)] if m == 0 else [int(least), int(least) + 1]
+        for bound in bounds:
+            got = run(x, y, _magnitudes.CERTIFYING, bound)
+            np.testing.assert_array_equal(got[0], row)
+            np.testing.assert_array_equal(got[1], column)
+            assert bool(got[2]) == (bound == bounds[0])
+            assert not np.any(got[3]) and got[3].shape == (*batch, k)

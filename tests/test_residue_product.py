@@ -156,7 +156,8 @@ def test_structure_is_certified_by_bfloat16(monkeypatch, kind):
     row = _slices.shared_exponent(_slices.settled_exponents(a), -1)
     column = _slices.shared_exponent(_slices.settled_exponents(b), -2)
     run = lambda *args: _engines.nearly_certified(*args, limbs=2, inner=2)
-    c = jax.block_until_ready(jax.jit(run)(a, b, row, column))
+    shift = jnp.zeros(k, jnp.int32)
+    c = jax.block_until_ready(jax.jit(run)(a, b, (shift, shift), row, column))
     jax.effects_barrier()
     assert bool(ran) == odd
     if kind == "nan":

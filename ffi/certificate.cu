@@ -1,0 +1,154 @@
+// jaxmd_certificate on CUDA: grids of both operands, and whether the product of their magnitudes reaches `bound`.
+//
+// Operands: limbs of A [.., m, k], then of B [.., k, n].
+// Results: row s32 [.., m], column s32 [.., n], certified pred [], shift s32 [.., k] (zeros), and scratch: exponents of
+//   slabs s32 [.., m, parts] and [.., parts, n], magnitudes s8 [.., m, kp] and [.., n, kp].
+// Three launches: exponents of slabs, magnitudes, least product. Each kernel's header says what it computes; together
+// they are `settled_exponents`, `shared_exponent` (jaxmd/_slices.py), `magnitudes` and `least` (jaxmd/_magnitudes.py).
+#define JAXMD_ISA cuda
+
+#include <cuda_runtime.h>
+
+#include <algorithm>
+#include <string>
+
+#include "certificate_exponents.cuh"
+#include "certificate_least.cuh"
+#include "certificate_magnitudes.cuh"
+#include "product_args.h"
+
+namespace jaxmd {
+namespace cuda {
+namespace {
+
+namespace ffi = xla::ffi;
+
+constexpr const char* kName = "jaxmd_certificate";
+
+int64_t quotient(int64_t x, int64_t y) { return (x + y - 1) / y; }
+
+// Slabs of a multiple of `unit` entries, `parts` of which cover k.
+int64_t slab_of(int64_t k, int64_t parts, int64_t unit) { return quotient(quotient(k, parts), unit) * unit; }
+
+cudaError_t launch_exponents(cudaStream_t stream, const ExponentTask& task) {
+  const int limbs = std::max(task.a.x.count, task.b.x.count);
+  const auto kernel = limbs == 1   ? exponents_kernel<1>
+                      : limbs == 2 ? exponents_kernel<2>
+                      : limbs <= 4 ? exponents_kernel<4>
+                      : limbs <= 8 ? exponents_kernel<8>
+                                   : exponents_kernel<kMaxProductLimbs>;
+  kernel<<<static_cast<unsigned>(task.blocks_a + task.blocks_b), kExponentThreads, 0, stream>>>(task);
+  return cudaGetLastError();
+}
+
+cudaError_t launch_magnitudes(cudaStream_t stream, const MagnitudeTask& task) {
+  const int64_t blocks = std::max<int64_t>(1, task.blocks_a + task.blocks_b);
+  magnitudes_kernel<<<static_cast<unsigned>(blocks), kMagnitudeThreads, 0, stream>>>(task);
+  return cudaGetLastError();
+}
+
+// A block walks over so many tiles that some thousand blocks remain.
+cudaError_t launch_least(cudaStream_t stream, LeastTask task, int64_t batch) {
+  constexpr int64_t kBlocks = 1584, kMost = 65535;
+  const int64_t tiles = quotient(task.n, kLeastColumns), rows = quotient(task.m, kLeastRows);
+  task.tiles = std::clamp<int64_t>(tiles * rows * batch / kBlocks, 1, 32);
+  for (int64_t z = 0; z < batch; z += kMost) {
+    for (int64_t y = 0; y < rows; y += kMost) {
+      LeastTask part = task;
+      part.u += (z * task.m + y * kLeastRows) * task.kp;
+      part.v += z * task.n * task.kp;
+      part.m -= y * kLeastRows;
+      const dim3 grid(static_cast<unsigned>(quotient(tiles, task.tiles)),
+                      static_cast<unsigned>(std::min(kMost, rows - y)),
+                      static_cast<unsigned>(std::min(kMost, batch - z)));
+      least_kernel<<<grid, kLeastThreads, 0, stream>>>(part);
+    }
+  }
+  return cudaGetLastError();
+}
+
+ffi::Error certificate(cudaStream_t stream, int64_t lhs_limbs, int64_t bound, ffi::RemainingArgs args,
+                       ffi::Result<ffi::Buffer<ffi::S32>> row,
+                       ffi::Result<ffi::Buffer<ffi::S32>> column, ffi::Result<ffi::Buffer<ffi::PRED>> certified,
+                       ffi::Result<ffi::Buffer<ffi::S32>> shift, ffi::Result<ffi::Buffer<ffi::S32>> part_a,
+                       ffi::Result<ffi::Buffer<ffi::S32>> part_b, ffi::Result<ffi::Buffer<ffi::S8>> u,
+                       ffi::Result<ffi::Buffer<ffi::S8>> v) {
+  ExponentTask exponents;
+  Dimensions a, b;
+  ProductShape shape;
+  const int64_t rhs_limbs = static_cast<int64_t>(args.size()) - lhs_limbs;
+  JAXMD_CHECK(operand_limbs(kName, args, 0, lhs_limbs, &a, &exponents.a.x));
+  JAXMD_CHECK(operand_limbs(kName, args, lhs_limbs, rhs_limbs, &b, &exponents.b.x));
+  JAXMD_CHECK(product_shape(kName, a, b, &shape));
+  const size_t keep = a.size() - 2;
+  const int64_t kp = u->dimensions().size() == a.size() ? u->dimensions()[keep + 1] : 0;
+  const int64_t parts_a = part_a->dimensions().size() == a.size() ? part_a->dimensions()[keep + 1] : 0;
+  const int64_t parts_b = part_b->dimensions().size() == a.size() ? part_b->dimensions()[keep] : 0;
+  if (kp < std::min<int64_t>(shape.k, 32) || kp % 32 != 0 || kp > kLeastPitch || parts_a < 1 || parts_b < 1) {
+    return invalid(kName, "scratch has " + std::to_string(kp) + " magnitudes, " + std::to_string(parts_a) + " and " +
+                              std::to_string(parts_b) + " slabs; wanted a multiple of 32 up to 256, and 1 or more.");
+  }
+  JAXMD_CHECK(expect_shape(kName, "row", row->dimensions(), a, keep, {shape.m}));
+  JAXMD_CHECK(expect_shape(kName, "column", column->dimensions(), a, keep, {shape.n}));
+  JAXMD_CHECK(expect_shape(kName, "certified", certified->dimensions(), a, 0, {}));
+  JAXMD_CHECK(expect_shape(kName, "shift", shift->dimensions(), a, keep, {shape.k}));
+  JAXMD_CHECK(expect_shape(kName, "part_a", part_a->dimensions(), a, keep, {shape.m, parts_a}));
+  JAXMD_CHECK(expect_shape(kName, "part_b", part_b->dimensions(), a, keep, {parts_b, shape.n}));
+  JAXMD_CHECK(expect_shape(kName, "u", u->dimensions(), a, keep, {shape.m, kp}));
+  JAXMD_CHECK(expect_shape(kName, "v", v->dimensions(), a, keep, {shape.n, kp}));
+
+  exponents.batch = shape.batch;
+  exponents.k = shape.k;
+  exponents.a.rows = shape.m;
+  exponents.a.part = part_a->typed_data();
+  exponents.a.parts = parts_a;
+  exponents.a.slab = slab_of(shape.k, parts_a, 32);
+  exponents.b.rows = shape.n;
+  exponents.b.part = part_b->typed_data();
+  exponents.b.parts = parts_b;
+  exponents.b.slab = slab_of(shape.k, parts_b, kExponentWarps);
+  exponents.blocks_a = quotient(shape.batch * shape.m, kExponentWarps) * parts_a;
+  exponents.blocks_b = shape.batch * parts_b * quotient(shape.n, 32);
+
+  MagnitudeTask magnitudes;
+  magnitudes.a = {exponents.a.x.limb[0], exponents.a.part, row->typed_data(), u->typed_data(), shape.m, parts_a};
+  magnitudes.b = {exponents.b.x.limb[0], exponents.b.part, column->typed_data(), v->typed_data(), shape.n, parts_b};
+  magnitudes.certified = certified->typed_data();
+  magnitudes.shift = shift->typed_data();
+  magnitudes.batch = shape.batch;
+  magnitudes.k = shape.k;
+  magnitudes.kp = kp;
+  magnitudes.blocks_a = quotient(shape.batch * shape.m, 8);
+  magnitudes.blocks_b = shape.batch * quotient(shape.n, 32) * quotient(kp, kMagnitudeSpan);
+
+  cudaError_t status = cudaSuccess;
+  if (exponents.blocks_a + exponents.blocks_b > 0) status = launch_exponents(stream, exponents);
+  if (status == cudaSuccess) status = launch_magnitudes(stream, magnitudes);
+  if (status == cudaSuccess && shape.batch * shape.m * shape.n > 0) {
+    status = launch_least(stream, {u->typed_data(), v->typed_data(), certified->typed_data(), shape.m, shape.n, 1,
+                                   static_cast<int>(kp), static_cast<int>(bound)}, shape.batch);
+  }
+  if (status == cudaSuccess) return ffi::Error::Success();
+  return ffi::Error::Internal(std::string(kName) + ": " + cudaGetErrorString(status));
+}
+
+}  // namespace
+
+XLA_FFI_DEFINE_HANDLER_SYMBOL(jaxmd_certificate_cuda, certificate,
+                              ffi::Ffi::Bind()
+                                  .Ctx<ffi::PlatformStream<cudaStream_t>>()
+                                  .Attr<int64_t>("lhs_limbs")
+                                  .Attr<int64_t>("bound")
+                                  .RemainingArgs()
+                                  .Ret<ffi::Buffer<ffi::S32>>()
+                                  .Ret<ffi::Buffer<ffi::S32>>()
+                                  .Ret<ffi::Buffer<ffi::PRED>>()
+                                  .Ret<ffi::Buffer<ffi::S32>>()
+                                  .Ret<ffi::Buffer<ffi::S32>>()
+                                  .Ret<ffi::Buffer<ffi::S32>>()
+                                  .Ret<ffi::Buffer<ffi::S8>>()
+                                  .Ret<ffi::Buffer<ffi::S8>>(),
+                              {ffi::Traits::kCmdBufferCompatible});
+
+}  // namespace cuda
+}  // namespace jaxmd

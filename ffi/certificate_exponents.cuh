@@ -1,0 +1,173 @@
+// Largest settled exponents along rows of A and along columns of B, slab by slab, both operands in one launch.
+//
+//   part_a[b, i, s] = max over l in slab s of e(a_il)       part_b[b, s, j] = max over l in slab s of e(b_lj)
+//
+// with e = `settled_exponents` of jaxmd/_slices.py; certificate_magnitudes.cuh takes the maxima of the slabs.
+// Tiling: a warp takes a row in its slab, kAhead entries of each lane in flight; or 32 columns, a lane each, with eight
+//   warps at rows 8 apart whose maxima meet in shared memory. A block does either.
+// Exact: the leading words of two limbs tell most entries: if y's exponent is 54 below x's and x is no power of two, y
+//   settles x, and the exponent of x is that of its own. Everything else is told from all bits, apart.
+// Cost: one pass over the limbs at the speed of memory, some ten integer operations a limb.
+#pragma once
+
+#include <cstdint>
+
+#include "product_shape.h"
+
+namespace jaxmd {
+namespace cuda {
+
+constexpr int kZeroExponent = -16384, kUnsettled = 16384;
+constexpr int kExponentWarps = 8, kExponentThreads = 32 * kExponentWarps;
+
+// One operand in slabs of `slab` entries along k; rows counts A's rows or B's columns, `parts` the slabs.
+struct ExponentSide {
+  LimbPointers<const double> x;
+  int32_t* part;
+  int64_t rows, slab, parts;
+};
+
+struct ExponentTask {
+  ExponentSide a, b;
+  int64_t batch, k, blocks_a, blocks_b;  // blocks of A's rows, of B's columns, per batch entry and slab
+};
+
+__device__ inline bool nonzero(uint64_t bits) { return bits << 1 != 0; }
+
+// Whether a limb y after x settles x: half the distance to the next number bounds it.
+__device__ inline bool settles(uint64_t x, uint64_t y, bool last) {
+  constexpr uint64_t kFraction = (uint64_t{1} << 52) - 1;
+  const int ex = static_cast<int>(x >> 52) & 0x7ff, ey = static_cast<int>(y >> 52) & 0x7ff;
+  int gap = (x & kFraction) == 0 && ((x ^ y) >> 63) != 0 ? 55 : 54;
+  if (last && (y & kFraction) == 0 && (x & 1) == 0) --gap;
+  return ey + gap <= ex || !nonzero(y);
+}
+
+// The least e with |x| < 2^e where `next` follows x; x neither inf nor nan.
+__device__ inline int exponent_of(uint64_t x, uint64_t next) {
+  const int biased = static_cast<int>(x >> 52) & 0x7ff;
+  uint64_t fraction = x & ((uint64_t{1} << 52) - 1);
+  if (!nonzero(x)) return kZeroExponent;
+  if (biased == 0) {
+    int e = -1074;
+    for (; fraction != 0; fraction >>= 1) ++e;
+    return e;
+  }
+  return biased - 1022 - (fraction == 0 && nonzero(next) && ((x ^ next) >> 63) != 0 ? 1 : 0);
+}
+
+// Of the number at `at`; kUnsettled where its limbs are not settled, or inf or nan leads them.
+__device__ __noinline__ int exponent_from_all_bits(const LimbPointers<const double>& limbs, int64_t at) {
+  const auto bits = [&](int i) { return static_cast<uint64_t>(__double_as_longlong(limbs.limb[i][at])); };
+  const uint64_t leading = bits(0), second = limbs.count > 1 ? bits(1) : 0;
+  bool settled = (leading >> 52 & 0x7ff) != 0x7ff;
+  uint64_t x = leading, y = second;
+  for (int i = 1; i < limbs.count; ++i) {
+    settled &= settles(x, y, i + 1 == limbs.count);
+    x = y;
+    if (i + 1 < limbs.count) y = bits(i + 1);
+  }
+  return settled ? exponent_of(leading, second) : kUnsettled;
+}
+
+// Whether a number's exponent is that of its leading word's magnitude, because these bits show it settled; kMost limbs,
+// zeros beyond `count`.
+template <int kMost>
+__device__ inline bool is_plain(const uint64_t (&limb)[kMost], int count) {
+  constexpr uint32_t kMagnitude = 0x7fffffff, kExponent = 0x7ff00000, kFraction = 0x000fffff;
+  const uint32_t leading = static_cast<uint32_t>(limb[0] >> 32) & kMagnitude;
+  // neither below 2^-1042 nor inf nor nan, or zero
+  bool plain = leading - 1 < kExponent - 1 || (leading | static_cast<uint32_t>(limb[0])) == 0;
+#pragma unroll
+  for (int i = 1; i < kMost; ++i) {
+    if (i >= count) break;
+    const uint32_t x = static_cast<uint32_t>(limb[i - 1] >> 32), y = static_cast<uint32_t>(limb[i] >> 32);
+    const bool below = static_cast<int>((x & kExponent) - (y & kExponent)) >= (54 << 20) && (x & kFraction) != 0;
+    plain &= below || ((y & kMagnitude) | static_cast<uint32_t>(limb[i])) == 0;
+  }
+  return plain;
+}
+
+// The largest exponent of `entries` numbers at at, at + step, …; 2 kZeroExponent of none. kAhead are read at once.
+template <int kMost, int kAhead>
+__device__ inline int largest_of(const LimbPointers<const double>& x, int64_t at, int64_t step, int64_t entries) {
+  int best = 2 * kZeroExponent;
+  uint32_t top = 0;  // leading word of the largest plain number
+  for (; entries > 0; entries -= kAhead, at += kAhead * step) {
+    uint64_t limb[kAhead][kMost];
+#pragma unroll
+    for (int u = 0; u < kAhead; ++u) {
+#pragma unroll
+      for (int i = 0; i < kMost; ++i) {
+        limb[u][i] = 0;
+        if (i < x.count && u < entries) limb[u][i] = __double_as_longlong(__ldg(x.limb[i] + at + u * step));
+      }
+    }
+    unsigned others = 0;
+#pragma unroll
+    for (int u = 0; u < kAhead; ++u) {
+      if (is_plain<kMost>(limb[u], x.count)) {
+        top = max(top, static_cast<uint32_t>(limb[u][0] >> 32) & 0x7fffffffu);
+      } else {
+        others |= 1u << u;
+      }
+    }
+    for (; others != 0; others &= others - 1) {
+      best = max(best, exponent_from_all_bits(x, at + (__ffs(others) - 1) * step));
+    }
+  }
+  return top == 0 ? best : max(best, exponent_of(static_cast<uint64_t>(top) << 32 | 1, 0));
+}
+
+// Entries first, first + step, … below `end`.
+__device__ inline int64_t steps_to(int64_t first, int64_t end, int64_t step) {
+  return first < end ? (end - first + step - 1) / step : 0;
+}
+
+template <int kMost, int kAhead>
+__device__ inline void exponents_of_rows(const ExponentTask& task, int64_t block) {
+  const ExponentSide& side = task.a;
+  const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+  const int64_t slab = block % side.parts, row = block / side.parts * kExponentWarps + warp;
+  if (row >= task.batch * side.rows) return;
+  const int64_t first = slab * side.slab + lane, end = min(task.k, (slab + 1) * side.slab);
+  const int e = largest_of<kMost, kAhead>(side.x, row * task.k + first, 32, steps_to(first, end, 32));
+  const int best = __reduce_max_sync(0xffffffffu, e);
+  if (lane == 0) side.part[row * side.parts + slab] = best;
+}
+
+template <int kMost, int kAhead>
+__device__ inline void exponents_of_columns(const ExponentTask& task, int64_t block) {
+  __shared__ int best_of_warp[kExponentWarps][32];
+  const ExponentSide& side = task.b;
+  const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+  const int64_t groups = (side.rows + 31) / 32;
+  const int64_t j = block % groups * 32 + lane, slab = block / groups % side.parts, batch = block / groups / side.parts;
+  const int64_t first = slab * side.slab + warp, end = min(task.k, (slab + 1) * side.slab);
+  int best = 2 * kZeroExponent;
+  if (j < side.rows) {
+    const int64_t at = (batch * task.k + first) * side.rows + j, step = kExponentWarps * side.rows;
+    best = largest_of<kMost, kAhead>(side.x, at, step, steps_to(first, end, kExponentWarps));
+  }
+  best_of_warp[warp][lane] = best;
+  __syncthreads();
+  if (warp != 0 || j >= side.rows) return;
+#pragma unroll
+  for (int w = 1; w < kExponentWarps; ++w) best = max(best, best_of_warp[w][lane]);
+  side.part[(batch * side.parts + slab) * side.rows + j] = best;
+}
+
+// Operands of at most kMost limbs; blocks [0, blocks_a) take rows, the others columns.
+template <int kMost>
+__global__ void __launch_bounds__(kExponentThreads) exponents_kernel(const __grid_constant__ ExponentTask task) {
+  constexpr int kAhead = kMost <= 2 ? 4 : kMost <= 4 ? 2 : 1;
+  const int64_t block = blockIdx.x;
+  if (block < task.blocks_a) {
+    exponents_of_rows<kMost, kAhead>(task, block);
+  } else {
+    exponents_of_columns<kMost, kAhead>(task, block - task.blocks_a);
+  }
+}
+
+}  // namespace cuda
+}  // namespace jaxmd
