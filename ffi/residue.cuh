@@ -192,6 +192,11 @@ JAXMD_INLINE DigitFields two_digits(const Lattice& m, int32_t r_low, int32_t r_h
 
 // ---- the integer of an entry
 
+// Words of K, which encoders add to the integers of `count` words to make them positive.
+JAXMD_INLINE constexpr uint32_t bias_word(int i, int count) {
+  return (i > 0 ? 0x10000u : 0) + (i == count - 1 ? 0x80000000u : 0);
+}
+
 // Two's complement sum of round(limb 2^units), each rounded half away from zero, modulo 2^(32 count).
 // Words from `filled` on are all `sign` and not yet written. Limbs from the last to the first: then a normalized entry
 // costs three words a limb.
@@ -234,10 +239,12 @@ class IntegerOfLimbs {
     }
   }
 
-  // Writes the words that are left, and adds 2^(32 count − 1): the words then are those of a number that is ≥ 0.
+  // Writes the words that are left, and adds K.
   JAXMD_INLINE void finish_with_bias() {
     while (filled_ < count_) at_(filled_++) = sign_;
-    at_(count_ - 1) ^= 0x80000000u;
+    uint32_t carry = 0;
+    JAXMD_ROLLED
+    for (int i = 0; i < count_; ++i) add_word(i, bias_word(i, count_), carry);
   }
 
  private:
@@ -304,21 +311,6 @@ struct DoubleWord {
   }
 };
 
-// The same in registers, modulo 2^128.
-class ShortInteger {
- public:
-  JAXMD_INLINE void add(double limb, int units) {
-    const RoundedLimb x(limb, units);
-    sum_.add(shift_left(x.size, x.up), shift_right(x.size, 64 - x.up) | shift_left(x.size, x.up - 64), x.minus);
-  }
-  JAXMD_INLINE uint32_t word(int i) const {
-    return static_cast<uint32_t>((i < 2 ? sum_.low : sum_.high) >> (i % 2 * 32));
-  }
-
- private:
-  DoubleWord sum_;
-};
-
 // The same of limbs that come in order of size, the last and smallest first: words are written once, from a window that
 // moves up. add() answers false where a limb lies below the window; the words then are to be made by IntegerOfLimbs.
 template <class Words>
@@ -339,13 +331,14 @@ class IntegerOfOrderedLimbs {
 
   JAXMD_INLINE void finish_with_bias() {
     JAXMD_ROLLED
-    while (written_ < count_ - 1) write();
-    at_(written_) = static_cast<uint32_t>(window_.low) ^ 0x80000000u;
+    while (written_ < count_) write();
   }
 
  private:
   JAXMD_INLINE void write() {
-    at_(written_++) = static_cast<uint32_t>(window_.low);
+    const uint64_t v = (window_.low & 0xffffffffu) + bias_word(written_, count_) + carry_;
+    at_(written_++) = static_cast<uint32_t>(v);
+    carry_ = static_cast<uint32_t>(v >> 32);
     window_.low = window_.low >> 32 | window_.high << 32;
     window_.high = static_cast<uint64_t>(static_cast<int64_t>(window_.high) >> 32);
   }
@@ -353,6 +346,7 @@ class IntegerOfOrderedLimbs {
   Words at_;
   int count_;
   int written_ = 0;
+  uint32_t carry_ = 0;  // of K
   DoubleWord window_;
 };
 

@@ -6,6 +6,7 @@
 
 #include "product_args.h"
 #include "residue_encode.cuh"
+#include "residue_encode_short.cuh"
 #include "residue_launch.cuh"
 #include "xla/ffi/api/ffi.h"
 
@@ -16,9 +17,11 @@ namespace {
 namespace ffi = xla::ffi;
 constexpr char kWho[] = "jaxmd.residue_encode";
 
-template <int kSteps, bool kWhole, int kRows>
-cudaError_t launch(const EncodeTask& task, cudaStream_t stream) {
-  const auto kernel = residue_encode_kernel<kSteps, kWhole, kRows>;
+using Kernel = void (*)(EncodeTask);
+
+// As many blocks as the device holds at once, but no more than `blocks`.
+template <Kernel kernel>
+cudaError_t launch(const EncodeTask& task, int64_t blocks, int shared, cudaStream_t stream) {
   static KernelOnDevices devices(reinterpret_cast<const void*>(kernel));
   int ordinal;
   const DeviceLimits& device = current_device(&ordinal);
@@ -26,21 +29,50 @@ cudaError_t launch(const EncodeTask& task, cudaStream_t stream) {
   cudaFuncAttributes attributes;
   const cudaError_t status = devices.prepare(ordinal, device, &attributes);
   if (status != cudaSuccess) return status;
-  const int shared = EncodeLayout(task.ones, task.pairs, task.bits, kRows).size;
-  const int64_t tiles = task.batch * ((task.rows + kRows - 1) / kRows) * ((task.kp + kEncodeSpan - 1) / kEncodeSpan);
   const int64_t most =
       int64_t{device.multiprocessors} * KernelOnDevices::resident_blocks(attributes, device, kEncodeThreads, shared);
-  kernel<<<static_cast<unsigned>(std::min(tiles, most)), kEncodeThreads, shared, stream>>>(task);
+  kernel<<<static_cast<unsigned>(std::min(blocks, most)), kEncodeThreads, shared, stream>>>(task);
   return cudaGetLastError();
 }
 
+int64_t tiles_of(const EncodeTask& task, int rows) {
+  return task.batch * ((task.rows + rows - 1) / rows) * ((task.kp + kEncodeSpan - 1) / kEncodeSpan);
+}
+
+template <int kWords, int kLimbs, int kTiles>
+cudaError_t launch_short(const EncodeTask& task, cudaStream_t stream) {
+  constexpr int kWarps = kEncodeThreads / 32, kShared = short_shared(kWords);
+  const int64_t blocks = (tiles_of(task, kShortRows) + kWarps - 1) / kWarps;
+  return task.transposed
+             ? launch<residue_encode_short_kernel<kWords, kLimbs, kTiles, true>>(task, blocks, kShared, stream)
+             : launch<residue_encode_short_kernel<kWords, kLimbs, kTiles, false>>(task, blocks, kShared, stream);
+}
+
+template <int kSteps, bool kWhole, int kWords = 0, int kLimbs = 0>
+cudaError_t launch_long(const EncodeTask& task, cudaStream_t stream) {
+  constexpr int kRows = 8;
+  const int shared = EncodeLayout(task.ones, task.pairs, task.bits, kRows).size;
+  return launch<residue_encode_kernel<kSteps, kWhole, kRows, kWords, kLimbs>>(
+      task, tiles_of(task, kRows), shared, stream);
+}
+
 cudaError_t launch(const EncodeTask& task, cudaStream_t stream) {
+  const int words = word_count(task.bits), limbs = task.limbs.count, tiles = (task.ones + 15) / 16;
+  if (task.pairs == 0 && tiles >= 1 && tiles <= 3 && words <= 4 && limbs <= (words <= 2 ? 1 : 2)) {
+    if (words <= 2 && tiles == 1) return launch_short<2, 1, 1>(task, stream);
+    if (words <= 2 && tiles == 2) return launch_short<2, 1, 2>(task, stream);
+    if (words > 2 && limbs == 1) return launch_short<4, 1, 3>(task, stream);
+    if (words > 2) return tiles <= 2 ? launch_short<4, 2, 2>(task, stream) : launch_short<4, 2, 3>(task, stream);
+  }
+  if (words == 7 && limbs == 4) return launch_long<2, true, 7, 4>(task, stream);
+  if (words == 14 && limbs == 8) return launch_long<4, true, 14, 8>(task, stream);
+  if (words == 27 && limbs == 16) return launch_long<4, false, 27, 16>(task, stream);
   const int steps = EncodeLayout(task.ones, task.pairs, task.bits, 8).steps;
-  if (steps == 1) return launch<1, true, 8>(task, stream);
-  if (steps == 2) return launch<2, true, 8>(task, stream);
-  if (steps <= 4) return launch<4, true, 8>(task, stream);
-  if (steps <= 7) return launch<7, true, 8>(task, stream);
-  return launch<4, false, 8>(task, stream);
+  if (steps == 1) return launch_long<1, true>(task, stream);
+  if (steps == 2) return launch_long<2, true>(task, stream);
+  if (steps <= 4) return launch_long<4, true>(task, stream);
+  if (steps <= 7) return launch_long<7, true>(task, stream);
+  return launch_long<4, false>(task, stream);
 }
 
 // limbs, exponent, shift, weights, moduli, lattice -> residues
@@ -90,8 +122,8 @@ ffi::Error residue_encode(cudaStream_t stream, int64_t bits, int64_t side, ffi::
                              "; wanted [channels, .., r, k rounded up to 16].");
   }
   if (out->element_count() == 0) return ffi::Error::Success();
-  if (task.batch * ((task.rows + 7) / 8) * (task.kp / kEncodeSpan + 1) >= int64_t{1} << 31) {
-    return invalid(kWho, "limbs of shape " + shape_text(x) + " are too many; wanted fewer than 2^31 tiles of 8 x 64.");
+  if (tiles_of(task, kShortRows) >= int64_t{1} << 31) {
+    return invalid(kWho, "limbs of shape " + shape_text(x) + " are too many; wanted fewer than 2^31 tiles of 4 x 64.");
   }
   const cudaError_t status = launch(task, stream);
   if (status == cudaSuccess) return ffi::Error::Success();

@@ -6,13 +6,13 @@
 //          out [G, batch, rows, kp]; zeros from k to kp. Moduli [N]: n1 one-digit, n2 = N - n1 two-digit ones.
 // Idea:    X mod p = sum over bytes of X of byte_s (256^s mod p): an int8 product of a table [moduli, bytes] with the
 //          words of X, which as they stand are the operand of m16n8k16 (bytes 4 t .. 4 t + 3 of column g in lane
-//          4 g + t). A two-digit modulus takes two rows, the high and low byte of its weights. 2^(32 W - 1) is added to
-//          X and taken off again by the sums' start, so that all bytes are unsigned.
+//          4 g + t). A two-digit modulus takes two rows, the high and low byte of its weights. A constant K is
+//          added to X and taken off again by the sums' start, so that all bytes are unsigned.
 // Tiling:  a block makes kRows x 64 entries at a time. First a thread an entry: limbs -> words in shared memory (side 1
-//          reads along rows and so transposes), in registers for up to 4 words, whose limbs are asked for a tile ahead.
+//          reads along rows and so transposes; one or two limbs: residue_encode_short.cuh).
 //          Then a warp a row: 8 fragments of 8 entries, their columns dealt so that a lane ends with 16 neighbours on k
 //          of each of its moduli, one 16-byte store a channel.
-// Exact:   |sums| < 2^22 (one-digit, to 28 words; float_reduce) or 2^23 (to 33; residue.cuh) and 2^30 (two-digit).
+// Exact:   |sums| < 2^23 (one-digit; Reduction) and 2^30 (two-digit).
 // Cost:    8 L bytes read and G written an entry; about 4 instructions an entry and one-digit modulus, 40 a two-digit
 //          one, 50 a limb.
 // Source:  the byte x weight product is this project's; _residues.py for all else.
@@ -29,12 +29,6 @@
 
 namespace jaxmd {
 namespace JAXMD_ISA {
-
-// Bytes 0 of the two fields of x and of y.
-__device__ inline uint32_t low_bytes(uint32_t x, uint32_t y) { return __byte_perm(x, y, 0x6420); }
-__device__ inline uint32_t four_bytes(int a, int b, int c, int d) {
-  return __byte_perm(__byte_perm(a, b, 0x0040), __byte_perm(c, d, 0x0040), 0x5410);
-}
 
 // One row of a tile: a warp's 64 entries.
 template <int kSteps>
@@ -98,23 +92,15 @@ struct EncodeRow {
   }
 };
 
-// Low byte: centred x mod p, of x + kFloatSum as an accumulator, p odd or 256.
-// Exact: |x| < 2^22, so that x / p is off by less than 1 / (4 p), and x / p keeps 1 / (2 p) from a half.
-__device__ __forceinline__ int float_reduce(int minus_p, float inverse, int sum) {
-  const float magic = __uint_as_float(kFloatSum);
-  const float x = __fsub_rn(__int_as_float(sum), magic);
-  return __float_as_int(__fmaf_rn(x, inverse, magic)) * minus_p + sum;
-}
-
 // `out`: where the lane's entries of channel g of the tile go.
-template <int kSteps, bool kFloat>
+template <int kSteps, bool kLoaded, Reduction kReduction>
 __device__ __forceinline__ void encode_ones(const EncodeTask& task, EncodeRow<kSteps>& row, int tile, int8_t* out,
                                             int64_t eight_channels, bool inside) {
   const int4* constants = reinterpret_cast<const int4*>(row.shared + row.layout.constants) + tile * 16 + row.g;
   const int4 m[2] = {constants[0], constants[8]};
-  const int start[4] = {m[0].w, m[0].w, m[1].w, m[1].w};
+  const int start[4] = {kept(m[0].w), kept(m[0].w), kept(m[1].w), kept(m[1].w)};
   int sums[8][4];
-  row.multiply(sums, start, tile, kFloat);
+  row.multiply(sums, start, tile, kLoaded);
 #pragma unroll
   for (int half = 0; half < 2; ++half, out += eight_channels) {
     const int64_t offset = static_cast<uint32_t>(m[half].z);
@@ -125,8 +111,11 @@ __device__ __forceinline__ void encode_ones(const EncodeTask& task, EncodeRow<kS
 #pragma unroll
       for (int i = 0; i < 4; ++i) {
         const int sum = sums[2 * q + i / 2][2 * half + i % 2];
-        r[i] = kFloat ? float_reduce(m[half].x, __int_as_float(m[half].y), sum)
-                      : quick_reduce(m[half].x, m[half].y, offset, sum);
+        const float inverse = __int_as_float(m[half].y);
+        r[i] = kReduction == Reduction::kDirect
+                   ? direct_reduce(m[half].x, inverse, __int_as_float(m[half].z), sum)
+               : kReduction == Reduction::kFloat ? float_reduce(m[half].x, inverse, sum)
+                                                 : quick_reduce(m[half].x, m[half].y, offset, sum);
       }
       packed[q] = four_bytes(r[0], r[1], r[2], r[3]);
     }
@@ -172,10 +161,13 @@ __device__ __forceinline__ void encode_pairs(const EncodeTask& task, EncodeRow<k
   }
 }
 
-// kSteps: k16 steps whose integers a warp holds in registers; all of them if kWhole.
-template <int kSteps, bool kWhole, int kRows>
+// kSteps: k16 steps whose integers a warp holds in registers; all of them if kWhole. kWords, kLimbs: 0 for any.
+template <int kSteps, bool kWhole, int kRows, int kWords, int kLimbs>
 __global__ void __launch_bounds__(kEncodeThreads, kSteps == 1 ? 3 : kSteps > 4 ? 1 : 2)
     residue_encode_kernel(const __grid_constant__ EncodeTask task) {
+  constexpr Reduction kReduction = kWhole && kSteps <= 2                       ? Reduction::kDirect
+                                   : kWhole || (kWords > 0 && kWords <= 28) ? Reduction::kFloat
+                                                                             : Reduction::kInteger;
   extern __shared__ __align__(16) unsigned char encode_shared[];
   const EncodeLayout layout(task.ones, task.pairs, task.bits, kRows);
   const uint32_t tiles =
@@ -183,26 +175,20 @@ __global__ void __launch_bounds__(kEncodeThreads, kSteps == 1 ? 3 : kSteps > 4 ?
   const int64_t channel_size = task.batch * task.rows * task.kp, eight_channels = 8 * channel_size;
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
   uint32_t* integers = reinterpret_cast<uint32_t*>(encode_shared + layout.integers);
-  ShortEntries<kRows> entries(task, encode_shared + layout.ahead);
   EncodeTile<kRows> at(task, blockIdx.x, gridDim.x);
-  if (kSteps == 1) entries.load(task, at);
-  fill_encode_tables<kWhole>(task, layout, encode_shared);
-  int other = 0;  // words to the tile of integers in use, of two that take turns
+  fill_encode_tables<kReduction>(task, layout, encode_shared);
   for (uint32_t tile = blockIdx.x; tile < tiles; tile += gridDim.x) {
-    EncodeTile<kRows> next = at;
-    next.advance();
-    if (kSteps == 1) {
-      entries.store(task, layout, at, integers + other);
-      if (gridDim.x < tiles - tile) entries.load(task, next);
+    __syncthreads();  // the tables are written; the last tile's integers are read
+    if constexpr (kLimbs > 0) {
+      store_cut_integers<kWords, kLimbs>(task, layout, integers, at);
     } else {
-      __syncthreads();  // the tables are written; the last tile's integers are read
       store_integers<kRows>(task, layout, integers, at);
     }
     __syncthreads();
 #pragma unroll 1
     for (int r = warp; r < kRows; r += kEncodeThreads / 32) {
       if (at.row0() + r >= task.rows) break;
-      EncodeRow<kSteps> row(layout, encode_shared, other + r * layout.row, lane);
+      EncodeRow<kSteps> row(layout, encode_shared, r * layout.row, lane);
       if (kWhole) row.load(0);
       const int64_t l = at.l0() + 16 * row.t;
       int8_t* out = task.out + (at.b() * task.rows + at.row0() + r) * task.kp + l;
@@ -210,15 +196,14 @@ __global__ void __launch_bounds__(kEncodeThreads, kSteps == 1 ? 3 : kSteps > 4 ?
       int8_t* channel = out + row.g * channel_size;
 #pragma unroll 1
       for (int i = 0; i < layout.one_tiles; ++i, channel += 2 * eight_channels) {
-        encode_ones<kSteps, kWhole>(task, row, i, channel, eight_channels, inside);
+        encode_ones<kSteps, kWhole, kReduction>(task, row, i, channel, eight_channels, inside);
       }
 #pragma unroll 1
       for (int i = 0; i < layout.pair_tiles; ++i) {
         encode_pairs(task, row, layout.one_tiles + i, kWhole, out, channel_size, inside);
       }
     }
-    if (kSteps == 1) other = layout.tile - other;
-    at = next;
+    at.advance();
   }
 }
 

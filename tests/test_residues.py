@@ -80,6 +80,14 @@ def test_every_residue_of_every_two_digit_modulus():
     assert max(np.abs(x).max() for x in (a, b, both)) <= 127
 
 
+def test_quotients_in_one_instruction():
+    """ffi/residue_encode_tables.cuh, Reduction::kDirect: the float32 nearest to 1/p leaves f / p within 1 / (2 p)."""
+    for p in {p for count in range(51) for p in _residues._one_digit(count)}:
+        inverse = Fraction(float(np.float32(1) / np.float32(p)))
+        assert abs(inverse * p - 1) * (2**23 + 4400 * p) < Fraction(1, 2)
+
+
+
 def test_word_too_long():
     assert _residues.max_bits(4096) >= 1020
     with pytest.raises(ValueError, match="no residues for 1100 bits and k = 4096"):

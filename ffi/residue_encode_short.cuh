@@ -1,0 +1,198 @@
+// Residues of integers of two or four words, which one or two limbs make: what residue_encode.cuh does for any.
+//
+//   X = sum over limbs of round(limb 2^(bits - exponent_row - shift_k)),   out[channel] = X mod p, centred
+//
+// Shapes:  those of residue_encode.cuh; at most 16 kTiles one-digit moduli, no two-digit ones.
+// Idea:    as there, with the words of residue_encode_cut.cuh.
+// Tiling:  a warp makes kShortRows x 64 entries at a time and waits for no other. First a lane an entry: words to its
+//          warp's shared memory. Then a row at a time: 8 fragments of 8 entries, their columns dealt so that a lane ends
+//          with 16 neighbours on k of each of its moduli, one 16-byte store a channel. Constants stay in registers.
+// Exact:   residue_encode_cut.cuh, Reduction::kDirect.
+// Cost:    8 L bytes read and G written an entry; instructions an entry: about 20 a limb, 30 more, 3.5 a modulus.
+// Source:  this project's.
+#pragma once
+
+#include <cuda_runtime.h>
+
+#include <cstdint>
+
+#include "mma.cuh"
+#include "residue.cuh"
+#include "residue_encode_tables.cuh"
+#include "residue_encode_words.cuh"
+
+namespace jaxmd {
+namespace JAXMD_ISA {
+
+constexpr int kShortRows = 4;
+// Words from one row of entries to the next: 8 mod 32, so that lanes along rows meet no bank conflicts.
+__host__ __device__ constexpr int short_row(int words) { return (words * EncodeLayout::kWord + 31) / 32 * 32 + 8; }
+constexpr int short_shared(int words) { return kEncodeThreads / 32 * kShortRows * short_row(words) * 4; }
+
+// Where a tile is: matrix b, rows from row0 on, entries of k from l0 on. Neighbours lie along what is contiguous in
+// memory, so that warps share what a transaction brings.
+struct ShortTile {
+  uint32_t b, row0, l0;
+
+  __device__ ShortTile(const EncodeTask& task, bool transposed, uint32_t tile) {
+    const uint32_t spans = static_cast<uint32_t>((task.kp + kEncodeSpan - 1) / kEncodeSpan);
+    const uint32_t bands = static_cast<uint32_t>((task.rows + kShortRows - 1) / kShortRows);
+    const uint32_t inner = transposed ? bands : spans, outer = transposed ? spans : bands;
+    const uint32_t rest = tile / inner, first = tile - rest * inner;
+    b = rest / outer;
+    const uint32_t second = rest - b * outer;
+    row0 = (transposed ? first : second) * kShortRows;
+    l0 = (transposed ? second : first) * kEncodeSpan;
+  }
+};
+
+// x mod p for |x| < 2^22, either of the two where p = 256 has a choice.
+__device__ inline int32_t small_mod(int32_t x, int32_t p, float inverse) {
+  return x - p * __float2int_rn(static_cast<float>(x) * inverse);
+}
+__device__ inline int32_t quad_sum(int32_t x) {
+  x += __shfl_xor_sync(~0u, x, 1);
+  return x + __shfl_xor_sync(~0u, x, 2);
+}
+// The lane's part of the fragments of the weights, and the constants of its moduli: 16 i + 8 h + g.
+template <int kTiles>
+struct ShortModuli {
+  uint32_t weights[kTiles][2];
+  int start[kTiles][4];
+  int minus_p[kTiles][2];
+  float inverse[kTiles][2], offset[kTiles][2];
+
+  template <int kWords>
+  __device__ __forceinline__ void fill(const EncodeTask& task, int g, int t) {
+#pragma unroll
+    for (int i = 0; i < kTiles; ++i) {
+#pragma unroll
+      for (int h = 0; h < 2; ++h) {
+        const int modulus = min(16 * i + 8 * h + g, task.ones - 1);
+        const int32_t p = task.moduli[modulus];
+        const float reciprocal = __frcp_rn(static_cast<float>(p));
+        int32_t constant = 0, least = 0;  // K mod p and the least sum, of the lane's bytes
+        uint32_t packed = 0;
+#pragma unroll
+        for (int e = 0; e < 2; ++e) {
+          const int digit = 2 * t + e, have = min(digit, task.digits - 1);
+          int32_t power = t < kWords ? task.weights[int64_t{modulus} * task.digits + task.digits - 1 - have] : 0;
+#pragma unroll 1
+          for (int left = 2 * (digit - have); left > 0; --left) power = small_mod(256 * power, p, reciprocal);
+          const int32_t next = small_mod(256 * power, p, reciprocal);
+          const uint32_t half = t < kWords ? bias_word(t, kWords) >> (16 * e) : 0;
+          constant += power * static_cast<int32_t>(half & 0xff) + next * static_cast<int32_t>(half >> 8 & 0xff);
+          least += 255 * (min(power, 0) + min(next, 0));
+          packed |= ((power & 0xffu) | (next & 0xffu) << 8) << (16 * e);
+        }
+        constant = small_mod(quad_sum(constant), p, reciprocal);
+        const DirectStart first = direct_start(p, constant, quad_sum(least));
+        weights[i][h] = packed;
+        start[i][2 * h] = kept(first.sum);
+        start[i][2 * h + 1] = kept(first.sum);
+        minus_p[i][h] = kept(-p);
+        inverse[i][h] = reciprocal;
+        offset[i][h] = first.offset;
+      }
+    }
+  }
+
+  // Low byte: centred x mod p.
+  __device__ __forceinline__ int reduce(int i, int h, int sum) const {
+    return direct_reduce(minus_p[i][h], inverse[i][h], offset[i][h], sum);
+  }
+};
+
+template <int kWords, int kLimbs, int kTiles, bool kTransposed>
+__global__ void __launch_bounds__(kEncodeThreads, kTiles > 2 ? 2 : 3)
+    residue_encode_short_kernel(const __grid_constant__ EncodeTask task) {
+  constexpr int kWord = EncodeLayout::kWord, kRow = short_row(kWords), kSteps = 2 * kShortRows;
+  extern __shared__ __align__(16) unsigned char encode_shared[];
+  const int lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
+  uint32_t* own = reinterpret_cast<uint32_t*>(encode_shared) + threadIdx.x / 32 * (kShortRows * kRow);
+  const uint32_t tiles = static_cast<uint32_t>((task.kp + kEncodeSpan - 1) / kEncodeSpan *
+                                               ((task.rows + kShortRows - 1) / kShortRows) * task.batch);
+  const uint32_t stride = gridDim.x * (kEncodeThreads / 32);
+  const int64_t channel_size = task.batch * task.rows * task.kp;
+  ShortModuli<kTiles> m;
+  m.template fill<kWords>(task, g, t);
+  // of the lane's entry of step 0; a step goes on by half a row, or by 8 entries of k
+  const int row_in = kTransposed ? lane % kShortRows : 0, l_in = kTransposed ? lane / kShortRows : lane;
+  const int write = row_in * kRow + EncodeLayout::entry(l_in), read = t % kWords * kWord;
+  for (uint32_t tile = blockIdx.x * (kEncodeThreads / 32) + threadIdx.x / 32; tile < tiles; tile += stride) {
+    const ShortTile at(task, kTransposed, tile);
+    const uint32_t rows = static_cast<uint32_t>(min(task.rows - at.row0, int64_t{kShortRows}));
+    const int64_t left = task.k - at.l0;  // of k, perhaps none
+    const int64_t first = kTransposed ? (at.b * task.k + at.l0 + l_in) * task.rows + at.row0 + row_in
+                                      : (at.b * task.rows + at.row0) * task.k + at.l0 + l_in;
+    const int32_t* exponent = task.exponent + at.b * task.rows + at.row0 + row_in;
+    const int32_t* shift = task.shift + at.b * task.k + at.l0 + l_in;
+#pragma unroll 1
+    for (int from = 0; from < kSteps; from += 4) {
+      double x[4][kLimbs];
+      int units[4];
+      const auto row = [&](int s) { return kTransposed ? 0 : (from + s) / 2; };
+      const auto l = [&](int s) { return kTransposed ? (from + s) * (32 / kShortRows) : (from + s) % 2 * 32; };
+      const auto inside = [&](int s) { return row(s) + row_in < rows && l(s) + l_in < left; };
+      const auto offset = [&](int s) { return first + (kTransposed ? l(s) * task.rows : row(s) * task.k + l(s)); };
+#pragma unroll
+      for (int s = 0; s < 4; ++s) {
+        units[s] = inside(s) ? task.bits - exponent[row(s)] - shift[l(s)] : 0;
+#pragma unroll
+        for (int c = 0; c < kLimbs; ++c) x[s][c] = inside(s) ? task.limbs.limb[c][offset(s)] : 0.0;
+      }
+#pragma unroll
+      for (int s = 0; s < 4; ++s) {
+        const int step = from + s;
+        CutInteger<kWords, kLimbs> sum(units[s]);
+#pragma unroll
+        for (int c = 0; c < kLimbs; ++c) sum.add(c, x[s][c]);
+        const WordColumn to{own + write + (kTransposed ? EncodeLayout::entry(step * (32 / kShortRows))
+                                                       : step / 2 * kRow + EncodeLayout::entry(step % 2 * 32))};
+        if (sum.plain()) {
+          sum.finish([&](int w, uint32_t word) { to(w) = word; });
+        } else {
+          store_any_integer(task, to, kWords, inside(s) ? offset(s) : -1, units[s]);
+        }
+      }
+    }
+    __syncwarp();
+    int8_t* out = task.out + (at.b * task.rows + at.row0) * task.kp + at.l0 + 16 * t + g * channel_size;
+    const bool here = at.l0 + 16 * t < task.kp;
+#pragma unroll 1
+    for (int r = 0; r < rows; ++r, out += task.kp) {
+      uint32_t b[8];
+#pragma unroll
+      for (int j = 0; j < 8; ++j) {
+        b[j] = own[r * kRow + read + EncodeLayout::entry(EncodeLayout::column_entry(g, j))];
+      }
+#pragma unroll
+      for (int i = 0; i < kTiles; ++i) {
+        int sums[8][4];
+#pragma unroll
+        for (int j = 0; j < 8; ++j) MmaS8U8M16N8K16::run(sums[j], m.weights[i], b[j], m.start[i]);
+#pragma unroll
+        for (int h = 0; h < 2; ++h) {
+          uint32_t packed[4];
+#pragma unroll
+          for (int q = 0; q < 4; ++q) {
+            int residue[4];
+#pragma unroll
+            for (int e = 0; e < 4; ++e) {
+              residue[e] = m.reduce(i, h, sums[2 * q + e / 2][2 * h + e % 2]);
+            }
+            packed[q] = four_bytes(residue[0], residue[1], residue[2], residue[3]);
+          }
+          if (here && 16 * i + 8 * h + g < task.ones) {
+            *reinterpret_cast<uint4*>(out + (16 * i + 8 * h) * channel_size) =
+                make_uint4(packed[0], packed[1], packed[2], packed[3]);
+          }
+        }
+      }
+    }
+    __syncwarp();
+  }
+}
+
+}  // namespace JAXMD_ISA
+}  // namespace jaxmd
