@@ -2,12 +2,12 @@
 //
 //   sum over limbs of round(limb 2^units) + K,   K = 2^(32 W - 1) + sum_{0 < i < W} 2^(32 i + 16),   W words
 //
-// Idea:   adding M_j = 1.5 2^(52 + 32 j) to x = limb 2^units rounds it to a multiple of 2^(32 j), and the bits of the sum
-//         less those of M_j, as integers, are that multiple: digit j, sign and all. Taken off again, the rest is cut
-//         further. So digits need no shifts and no cases for signs; those of all limbs are added up word by word in
+// Idea:   adding M_j = 1.5 2^(52 + 32 j) to x = limb 2^units rounds it to a multiple of 2^(32 j), and the bits of the
+//         sum less those of M_j, as integers, are that multiple: digit j, sign and all. Taken off again, the rest is
+//         cut further. So digits need no shifts and no cases for signs; those of all limbs are added up word by word in
 //         int64, and K, which is there from the start, keeps these sums positive, so that carries are plain.
-// Exact:  cutting rounds to nearest, so a rest has no more bits than the limb. A limb's last digit is floor(r + 1/2), of
-//         a limb below 0 floor(r + the number before 1/2), both sums rounded down: half away from zero.
+// Exact:  cutting rounds to nearest, so a rest has no more bits than the limb. A limb's last digit is floor(r + 1/2),
+//         of a limb below 0 floor(r + the number before 1/2), both sums rounded down: half away from zero.
 //         Limb i of a normalized entry is below 2^(32 W - 2 - 53 i), its digit number top(i) below 2^42. Larger ones,
 //         inf, nan, and units that are no float64 make plain() false: then IntegerOfLimbs serves.
 // Cost:   5 instructions a digit, of which a limb has about 3, and 12 a limb.

@@ -5,8 +5,8 @@
 // Shapes:  those of residue_encode.cuh; at most 16 kTiles one-digit moduli, no two-digit ones.
 // Idea:    as there, with the words of residue_encode_cut.cuh.
 // Tiling:  a warp makes kShortRows x 64 entries at a time and waits for no other. First a lane an entry: words to its
-//          warp's shared memory. Then a row at a time: 8 fragments of 8 entries, their columns dealt so that a lane ends
-//          with 16 neighbours on k of each of its moduli, one 16-byte store a channel. Constants stay in registers.
+//          warp's shared memory. Then a row at a time: 8 fragments of 8 entries, their columns dealt so that a lane
+//          ends with 16 neighbours on k of each of its moduli, one 16-byte store a channel. Constants stay in registers.
 // Exact:   residue_encode_cut.cuh, Reduction::kDirect.
 // Cost:    8 L bytes read and G written an entry; instructions an entry: about 20 a limb, 30 more, 3.5 a modulus.
 // Source:  this project's.

@@ -86,10 +86,10 @@ __device__ inline int32_t weight_byte(const EncodeTask& task, const EncodeLayout
 
 // How sums x of one-digit moduli are reduced.
 //   kDirect:  x starts from M_0, a multiple of 256 p that keeps it at least 2^23: as an integer it then has, but for a
-//             constant, the bits of the float f = M_0 + x. With Z = 1.5 2^23, q = rint(f / p + (Z - M_0 / p)) - Z is one
-//             instruction and x - q p, in its low byte, another. Exact to 8 words: f < 2^23 + 4400 p, and the float
-//             nearest to 1/p makes f / p wrong by less than 0.5 / p for every p there is (tests/test_residues.py); x / p
-//             keeps 1 / (2 p) from a half, but p = 256, which has no rounding.
+//             constant, the bits of the float f = M_0 + x. With Z = 1.5 2^23, q = rint(f / p + (Z - M_0 / p)) - Z is
+//             one instruction and x - q p, in its low byte, another. Exact to 8 words: f < 2^23 + 4400 p, and the float
+//             nearest to 1/p makes f / p wrong by less than 0.5 / p for every p there is (tests/test_residues.py);
+//             x / p keeps 1 / (2 p) from a half, but p = 256, which has no rounding.
 //   kFloat:   the same with M_0 taken off first, to 28 words: |x| < 2^22, so that x / p is off by less than 1 / (4 p).
 //   kInteger: to 33 words (quick_reducer).
 enum class Reduction { kDirect, kFloat, kInteger };

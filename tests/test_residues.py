@@ -87,7 +87,6 @@ def test_quotients_in_one_instruction():
         assert abs(inverse * p - 1) * (2**23 + 4400 * p) < Fraction(1, 2)
 
 
-
 def test_word_too_long():
     assert _residues.max_bits(4096) >= 1020
     with pytest.raises(ValueError, match="no residues for 1100 bits and k = 4096"):
