@@ -10,7 +10,7 @@ pytestmark = pytest.mark.gpu
 
 NAMES = [
     *("mma.m16n8k16.f32.f16.f16.f32", "mma.m16n8k16.f16.f16.f16.f16", "mma.m16n8k16.f32.bf16.bf16.f32"),
-    *("mma.m16n8k8.f32.tf32.tf32.f32", "mma.m16n8k8.f64.f64.f64.f64", "mma.m16n8k32.f32.e4m3.e4m3.f32"),
+    *("mma.m16n8k8.f32.tf32.tf32.f32", "mma.m16n8k8.f64.f64.f64.f64", "mma.m16n8k32.f32.e4m3.e5m2.f32"),
     *("wgmma.k16.f32.f16.f16", "wgmma.k16.f32.bf16.bf16", "wgmma.k8.f32.tf32.tf32", "wgmma.k32.f32.e4m3.e4m3"),
     *("wgmma.k32.f32.e5m2.e5m2", "wgmma.k32.f16.e4m3.e5m2", "wgmma.k32.s32.u8.s8.satfinite"),
     *("mma.m16n8k32.s32.s8.s8.s32", "mma.m16n8k16.s32.s8.u8.s32.satfinite", "wgmma.k32.s32.s8.s8"),

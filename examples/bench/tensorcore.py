@@ -6,7 +6,10 @@ issue      every instruction on random bits: outputs that differ from the model'
 predict    jnp.matmul in float16, bfloat16 and TF32: the share of outputs whose bits the model gives, with the split
            of k that the compiled program names, or the best of a few
 
-python examples/bench/tensorcore.py [--only probe,issue,predict] [--quick] [--limit SECONDS] [--out FILE]
+python examples/bench/tensorcore.py [--only probe,issue,predict] [--match TEXT,TEXT] [--quick] [--limit SECONDS]
+    [--out FILE]
+
+--match restricts probe and issue to instructions whose names contain one of the texts, as in --match f64,e4m3.e5m2.
 """
 
 from __future__ import annotations
@@ -57,10 +60,11 @@ MAIN = (
 )
 
 
-def specs(which: str) -> list[Spec]:
-    """The instructions of this card that kernels issue: "main", the "rest", or "all"."""
+def specs(which: str, texts: Sequence[str]) -> list[Spec]:
+    """The instructions of this card that kernels issue: "main", the "rest", or "all"; those that contain a text."""
     arch = "hopper" if jax.devices()[0].compute_capability == "9.0" else "ampere"
-    return [s for s in tensorcore.specs(arch) if which == "all" or (s.instruction in MAIN) == (which == "main")]
+    known = [s for s in tensorcore.specs(arch) if any(text in s.instruction for text in texts)]
+    return [s for s in known if which == "all" or (s.instruction in MAIN) == (which == "main")]
 
 
 def options(s: Spec) -> list[dict[str, Any]]:
@@ -70,8 +74,8 @@ def options(s: Spec) -> list[dict[str, Any]]:
     return [{"a_from": "shared"}, {"a_from": "registers"}, {"accumulate": False}, *signed]
 
 
-def probe(report: harness.Report, which: str) -> None:
-    for s in specs(which):
+def probe(report: harness.Report, chosen: Sequence[Spec]) -> None:
+    for s in chosen:
         if s.operation == "integer" or not report.time_left():
             continue
 
@@ -99,7 +103,7 @@ def probe(report: harness.Report, which: str) -> None:
         )
 
 
-def issue(report: harness.Report, which: str) -> None:
+def issue(report: harness.Report, instructions: Sequence[Spec]) -> None:
     """One line an instruction; programs of several compile at once."""
     total = wrong = 0
 
@@ -113,7 +117,7 @@ def issue(report: harness.Report, which: str) -> None:
         ]
 
     with concurrent.futures.ThreadPoolExecutor(8) as pool:
-        for s, found in zip(specs(which), pool.map(work, specs(which)), strict=True):
+        for s, found in zip(instructions, pool.map(work, instructions), strict=True):
             count, errors = (sum(getattr(v, name) for *_, v in found) for name in ("outputs", "mismatches"))
             total, wrong = total + count, wrong + errors
             report.line(
@@ -289,6 +293,7 @@ def speed(report: harness.Report) -> None:
 def main() -> None:
     own = argparse.ArgumentParser(add_help=False)
     own.add_argument("--only", default=",".join(PARTS))
+    own.add_argument("--match", default="")
     chosen, sys.argv[1:] = own.parse_known_args()
     parts = chosen.only.split(",")
     arguments = harness.arguments(__doc__)
@@ -302,13 +307,14 @@ def main() -> None:
     if not harness.on_gpu():
         raise SystemExit("tensorcore.py: needs an NVIDIA GPU; the tests hold the model against recorded outputs.")
     report = harness.Report(arguments)
-    which = "main" if arguments.quick else "all"
+    texts = chosen.match.split(",")
+    instructions = specs("main" if arguments.quick else "all", texts)
     if "probe" in parts:
-        probe(report, which)
+        probe(report, instructions)
     if "issue" in parts:
-        issue(report, which)
+        issue(report, instructions)
     if REST in parts:
-        issue(report, REST)
+        issue(report, specs(REST, texts))
     if "predict" in parts:
         own, plain = (SHAPES[:2], SHAPES[:4]) if arguments.quick else (SHAPES[:4], SHAPES)
         predict(report, products(own, plain))
