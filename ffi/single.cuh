@@ -49,13 +49,16 @@ __device__ inline float unscaled(float x, int shift) {
   return __double2float_rn(__dmul_rn(static_cast<double>(x), power));
 }
 
-// hi and lo of two scaled entries, the first in the lower half.
-__device__ inline void split_f16(float x, float y, uint32_t& hi, uint32_t& lo) {
-  const __half2 top = __floats2half2_rn(x, y);
-  const float2 back = __half22float2(top);
-  const __half2 rest = __floats2half2_rn(__fsub_rn(x, back.x), __fsub_rn(y, back.y));
-  hi = *reinterpret_cast<const uint32_t*>(&top);
-  lo = *reinterpret_cast<const uint32_t*>(&rest);
+// The first pieces of two scaled entries, that of x in the lower half.
+template <int kPieces>
+__device__ __forceinline__ void split_f16(float x, float y, uint32_t (&piece)[kPieces]) {
+#pragma unroll
+  for (int i = 0; i < kPieces; ++i) {
+    const __half2 nearest = __floats2half2_rn(x, y);
+    const float2 back = __half22float2(nearest);
+    piece[i] = *reinterpret_cast<const uint32_t*>(&nearest);
+    x = __fsub_rn(x, back.x), y = __fsub_rn(y, back.y);
+  }
 }
 
 // PTX ISA, "cvt.rna.tf32.f32" (sm_80)
@@ -64,9 +67,20 @@ __device__ inline uint32_t to_tf32(float x) {
   asm("cvt.rna.tf32.f32 %0, %1;" : "=r"(bits) : "f"(x));
   return bits;
 }
-__device__ inline void split_tf32(float x, uint32_t& hi, uint32_t& lo) {
-  hi = to_tf32(x);
-  lo = to_tf32(__fsub_rn(x, __uint_as_float(hi)));
+template <int kPieces>
+__device__ __forceinline__ void split_tf32(float x, uint32_t (&piece)[kPieces]) {
+#pragma unroll
+  for (int i = 0; i < kPieces; ++i) {
+    piece[i] = to_tf32(x);
+    x = __fsub_rn(x, __uint_as_float(piece[i]));
+  }
+}
+
+// sum + rest <- sum + rest + x without error but that of rest (TwoSum).
+__device__ __forceinline__ void add_with_rest(float& sum, float& rest, float x) {
+  const float total = __fadd_rn(sum, x), of_x = __fsub_rn(total, sum);
+  rest = __fadd_rn(rest, __fadd_rn(__fsub_rn(sum, __fsub_rn(total, of_x)), __fsub_rn(x, of_x)));
+  sum = total;
 }
 
 // "%laneid", as a value that the compiler keeps: reading it anew takes as long as a load.

@@ -9,14 +9,14 @@ namespace jaxmd {
 
 constexpr int kSingleColumns = 16;  // of a panel
 
-// A piece hi or lo as significand 2^(exponent - 10); [k], of a panel [k][kSingleColumns]. A zero has kSingleZero.
+// hi, lo and rest as significands, each 2^(exponent - 10); [k], of a panel [k][kSingleColumns]. A zero has kSingleZero.
 struct SinglePieces {
-  int32_t *hi, *hi_exponent, *lo, *lo_exponent;
+  int32_t *significand[3], *exponent[3];
 };
 constexpr int32_t kSingleZero = -100000;
 
-// Sums of `chunks` chunks of `steps` instructions of `depth` terms.
-using SingleEmulator = void(const SinglePieces& a, const SinglePieces& b, int64_t chunks, int steps, int depth,
+// Sums of `chunks` chunks of kSingleSteps instructions of `depth` terms.
+using SingleEmulator = void(const SinglePieces& a, const SinglePieces& b, int64_t chunks, int depth, bool is_short,
                             float* sums);
 
 }  // namespace jaxmd

@@ -88,22 +88,42 @@ void multiply_add(Accumulator& x, const int32_t* a, const int32_t* ea, const int
 
 }  // namespace
 
-void single_emulate(const SinglePieces& a, const SinglePieces& b, int64_t chunks, int steps, int depth, float* sums) {
+void single_emulate(const SinglePieces& a, const SinglePieces& b, int64_t chunks, int depth, bool is_short,
+                    float* sums) {
+  struct Pair {
+    int left, right;  // pieces
+  };
+  constexpr Pair kSmall[] = {{2, 0}, {0, 2}, {1, 1}, {1, 0}, {0, 1}};
+  float rest[kN] = {};
   for (int j = 0; j < kN; ++j) sums[j] = 0;
   for (int64_t chunk = 0; chunk < chunks; ++chunk) {
     Accumulator x = {};
-    const int64_t first = chunk * int64_t{steps} * depth;
-    for (int step = 0; step < steps; ++step) {
-      const int64_t l = first + step * depth, p = l * kN;
-      multiply_add(x, a.lo + l, a.lo_exponent + l, b.hi + p, b.hi_exponent + p, depth);
-      multiply_add(x, a.hi + l, a.hi_exponent + l, b.lo + p, b.lo_exponent + p, depth);
+    const auto product = [&](int step, Pair of) {
+      const int64_t l = (chunk * kSingleSteps + step) * depth, p = l * kN;
+      multiply_add(x, a.significand[of.left] + l, a.exponent[of.left] + l, b.significand[of.right] + p,
+                   b.exponent[of.right] + p, depth);
+    };
+    for (int step = 0; step < kSingleSteps; ++step) {
+      for (int i = is_short ? 0 : 3; i < 5; ++i) product(step, kSmall[i]);
     }
-    for (int step = 0; step < steps; ++step) {
-      const int64_t l = first + step * depth, p = l * kN;
-      multiply_add(x, a.hi + l, a.hi_exponent + l, b.hi + p, b.hi_exponent + p, depth);
+    if (is_short) {
+      for (int j = 0; j < kN; ++j) rest[j] += x.c[j];
     }
-    for (int j = 0; j < kN; ++j) sums[j] += x.c[j];
+    for (int step = 0; step < kSingleSteps; ++step) {
+      if (is_short) x = {};
+      product(step, {0, 0});
+      if (!is_short) continue;
+      for (int j = 0; j < kN; ++j) {  // TwoSum
+        const float sum = sums[j] + x.c[j], of_x = sum - sums[j];
+        rest[j] += (sums[j] - (sum - of_x)) + (x.c[j] - of_x);
+        sums[j] = sum;
+      }
+    }
+    if (!is_short) {
+      for (int j = 0; j < kN; ++j) sums[j] += x.c[j];
+    }
   }
+  for (int j = 0; j < kN; ++j) sums[j] += rest[j];
 }
 
 }  // namespace JAXMD_ISA

@@ -45,12 +45,10 @@ cudaError_t encode_floats(CUtensorMap* map, const float* base, int64_t columns, 
   return result == CUDA_SUCCESS ? cudaSuccess : cudaErrorInvalidValue;
 }
 
-enum class Sums { any, shorter, longer };  // than kSingleShort
-
 template <class Tile>
 struct MmaVariant {
   static constexpr bool kTf32 = Tile::kTf32;
-  static constexpr Sums kSums = Sums::any;
+  static constexpr bool kShort = Tile::kShort;
   static constexpr int kRows = Tile::kBM, kColumns = Tile::kBN, kCluster = 1, kBlocksPerSm = Tile::kBlocksPerSm;
 
   static cudaError_t prepare(int ordinal, const DeviceLimits& device) {
@@ -60,10 +58,8 @@ struct MmaVariant {
   }
 
   static cudaError_t launch(const SingleProblem& p, const DeviceLimits&, cudaStream_t stream) {
-    constexpr SingleFormat kFormat = kTf32 ? SingleFormat::tf32 : SingleFormat::f16;
-    const int units = single_steps(kFormat, p.k) * single_depth(kFormat) / kSingleTerms;
     const auto blocks = static_cast<unsigned>(tiles_of(p, kRows, kColumns));
-    single_mma_kernel<Tile><<<blocks, Tile::kThreads, Tile::kShared, stream>>>(p, units);
+    single_mma_kernel<Tile><<<blocks, Tile::kThreads, Tile::kShared, stream>>>(p);
     return cudaGetLastError();
   }
 };
@@ -71,7 +67,7 @@ struct MmaVariant {
 template <class Tile>
 struct WgmmaVariant {
   static constexpr bool kTf32 = Tile::kTf32;
-  static constexpr Sums kSums = Tile::kUnits == 1 ? Sums::shorter : Sums::longer;
+  static constexpr bool kShort = Tile::kShort;
   static constexpr int kRows = Tile::kBM * Tile::kCluster, kColumns = Tile::kN, kCluster = Tile::kCluster;
   static constexpr int kBlocksPerSm = 1;
 
@@ -107,8 +103,7 @@ struct WgmmaVariant {
 
 struct Variant {
   const char* name;
-  bool tf32;
-  Sums sums;
+  bool tf32, is_short;
   int rows, columns, cluster, blocks_per_sm;  // tile of a cluster
   double step, store;                         // nanoseconds: 32 of k, and the rest of a tile, on a full multiprocessor
   cudaError_t (*prepare)(int ordinal, const DeviceLimits&);
@@ -117,23 +112,25 @@ struct Variant {
 
 template <class V>
 constexpr Variant variant(const char* name, double step, double store) {
-  return {name,  V::kTf32, V::kSums,   V::kRows, V::kColumns, V::kCluster, V::kBlocksPerSm,
+  return {name,  V::kTf32, V::kShort,  V::kRows, V::kColumns, V::kCluster, V::kBlocksPerSm,
           step,  store,    V::prepare, V::launch};
 }
 
 // Times on one H200, from products of 8192 and 4096 (examples/bench/single.py); those for short sums are estimates.
 constexpr Variant kVariants[] = {
-    variant<WgmmaVariant<SingleTile<false, 192, 5, 2, 4>>>("f16 256x192", 1077, 1500),
-    variant<WgmmaVariant<SingleTile<false, 96, 8, 1, 4>>>("f16 128x96", 673, 1000),
-    variant<WgmmaVariant<SingleTile<false, 96, 8, 1, 1>>>("f16 128x96 short", 1200, 1000),
-    variant<WgmmaVariant<SingleTile<true, 160, 4, 2, 2, 2>>>("tf32 256x160", 1489, 1500),
-    variant<WgmmaVariant<SingleTile<true, 128, 4, 2, 2>>>("tf32 256x128", 1344, 1500),
-    variant<WgmmaVariant<SingleTile<true, 64, 6, 1, 2>>>("tf32 128x64", 878, 1000),
-    variant<WgmmaVariant<SingleTile<true, 96, 5, 1, 1>>>("tf32 128x96 short", 1600, 1000),
+    variant<WgmmaVariant<SingleTile<false, 192, 5, 2, false>>>("f16 256x192", 1077, 1500),
+    variant<WgmmaVariant<SingleTile<false, 96, 8, 1, false>>>("f16 128x96", 673, 1000),
+    variant<WgmmaVariant<SingleTile<false, 96, 5, 1, true>>>("f16 128x96 short", 1300, 1000),
+    variant<WgmmaVariant<SingleTile<true, 160, 4, 2, false, 2>>>("tf32 256x160", 1489, 1500),
+    variant<WgmmaVariant<SingleTile<true, 128, 4, 2, false>>>("tf32 256x128", 1344, 1500),
+    variant<WgmmaVariant<SingleTile<true, 64, 6, 1, false>>>("tf32 128x64", 878, 1000),
+    variant<WgmmaVariant<SingleTile<true, 96, 4, 1, true>>>("tf32 128x96 short", 2400, 1000),
     variant<MmaVariant<SingleMmaTile<false, 4, 2, 64, 1>>>("f16 mma 128x128", 2410, 1500),
     variant<MmaVariant<SingleMmaTile<false, 2, 2, 32, 2>>>("f16 mma 64x64", 1430, 1000),
+    variant<MmaVariant<SingleMmaTile<false, 2, 2, 32, 2, true>>>("f16 mma 64x64 short", 2900, 1000),
     variant<MmaVariant<SingleMmaTile<true, 4, 2, 64, 1>>>("tf32 mma 128x128", 3500, 1500),
     variant<MmaVariant<SingleMmaTile<true, 2, 2, 32, 2>>>("tf32 mma 64x64", 2170, 1000),
+    variant<MmaVariant<SingleMmaTile<true, 2, 2, 32, 2, true>>>("tf32 mma 64x64 short", 4400, 1000),
 };
 
 // The least of: whole waves of tiles.
@@ -142,7 +139,7 @@ const Variant* choose(const SingleProblem& p, bool tf32, int ordinal, const Devi
   const Variant* best = nullptr;
   double least = 0;
   for (const Variant& v : kVariants) {
-    if (v.tf32 != tf32 || (v.sums != Sums::any && (v.sums == Sums::shorter) != (p.k < kSingleShort))) continue;
+    if (v.tf32 != tf32 || v.is_short != (p.k < kSingleShort)) continue;
     const cudaError_t prepared = v.prepare(ordinal, device);
     if (prepared == cudaErrorNotSupported) continue;
     if (prepared != cudaSuccess) {

@@ -36,22 +36,22 @@ Piece nearest(double x, int least, bool even) {
 struct Storage {
   std::vector<int32_t> words;
   int64_t size;
-  Storage(int64_t k, int64_t columns) : words(4 * k * columns), size(k * columns) {}
+  Storage(int64_t k, int64_t columns) : words(6 * k * columns), size(k * columns) {}
   SinglePieces pieces() {
-    return {words.data(), words.data() + size, words.data() + 2 * size, words.data() + 3 * size};
+    int32_t* const p = words.data();
+    return {{p, p + size, p + 2 * size}, {p + 3 * size, p + 4 * size, p + 5 * size}};
   }
 };
 
 // x 2^shift into place `at`
 void split(float x, int shift, SingleFormat format, const SinglePieces& to, int64_t at) {
-  const float scaled = x * std::ldexp(1.0f, shift);  // float32, as on the GPU
+  double rest = x * std::ldexp(1.0f, shift);  // float32, as on the GPU; what remains of it too
   const bool f16 = format == SingleFormat::f16;
-  const int least = f16 ? -14 : -126;
-  const Piece hi = nearest(scaled, least, f16);
-  const float rest = static_cast<float>(scaled - hi.value());  // exact
-  const Piece lo = nearest(rest, least, f16);
-  to.hi[at] = hi.significand, to.hi_exponent[at] = hi.exponent;
-  to.lo[at] = lo.significand, to.lo_exponent[at] = lo.exponent;
+  for (int i = 0; i < 3; ++i) {
+    const Piece piece = nearest(rest, f16 ? -14 : -126, f16);
+    to.significand[i][at] = piece.significand, to.exponent[i][at] = piece.exponent;
+    rest -= piece.value();
+  }
 }
 
 // Where term l is taken.
@@ -79,8 +79,9 @@ ffi::Error single_matmul(ffi::ThreadPool pool, int64_t format_number, ffi::Buffe
   JAXMD_CHECK(single_shape(a.dimensions(), b.dimensions(), row.dimensions(), column.dimensions(), c->dimensions(),
                            format_number, &s));
   const auto format = static_cast<SingleFormat>(format_number);
-  const int depth = single_depth(format), steps = single_steps(format, s.k);
-  const int64_t chunk = steps * depth, chunks = (s.k + chunk - 1) / chunk, k = chunks * chunk;
+  const int depth = single_depth(format);
+  const bool is_short = s.k < kSingleShort;
+  const int64_t chunk = kSingleSteps * depth, chunks = (s.k + chunk - 1) / chunk, k = chunks * chunk;
   const int64_t panels = (s.n + kSingleColumns - 1) / kSingleColumns;
   SingleEmulator* const emulate = JAXMD_CHOSEN(single_emulate);
   const float *const all_a = a.typed_data(), *const all_b = b.typed_data();
@@ -105,7 +106,7 @@ ffi::Error single_matmul(ffi::ThreadPool pool, int64_t format_number, ffi::Buffe
           split(l < s.k ? a_z[i * s.k + l] : 0.0f, single_shift(row_z[i]), format, left.pieces(), place(l, format));
         }
         float sums[kSingleColumns];
-        emulate(left.pieces(), right.pieces(), chunks, steps, depth, sums);
+        emulate(left.pieces(), right.pieces(), chunks, depth, is_short, sums);
         for (int64_t j = 0; j < width; ++j) {
           const int shift = single_shift(row_z[i]) + single_shift(column_z[first + j]);
           float& to = all_c[(z * s.m + i) * s.n + first + j];

@@ -1,6 +1,6 @@
 // Single-precision products (single_matmul.h) for sm_90a: the split fused between copy engine and tensor cores.
 //
-//   C = 2^-(s_i + s_j) sum over chunks of ( lo hi + hi lo + hi hi )
+//   C = 2^-(s_i + s_j) sum over chunks of ( lo hi + hi lo + hi hi ), with more terms for short sums
 //
 // Shapes:  A [batch, m, k], B [batch, k, n] float32, k and n multiples of 4; C [batch, m, n].
 // Tiling:  two warpgroups multiply, 64 rows of A by kN columns of B each; of a third (kHelpers = 2: and a fourth) one
@@ -9,11 +9,12 @@
 // Stage:   32 of k, as two halves of 16. A: two [128][16] floats, read once, straight into the registers of the tensor
 //          cores, and split there. B: two times kN / 32 blocks [16][32] of floats; a warp takes a block into registers,
 //          a column a lane, and writes the same 2048 bytes as 32 rows of 64 bytes, K-major and swizzled: f16 the hi and
-//          the lo of 16 terms, tf32 the hi, with the lo in a block of its own behind. full: copied, ready: B converted,
-//          empty: every warp of the cluster that reads it is through.
+//          the lo of 16 terms, tf32 the hi, with the lo in a block of its own behind; a third piece lies behind that.
+//          full: copied, ready: B converted, empty: every warp of the cluster that reads it is through.
 // Order:   a lane loads four neighbours of k of A at once, so that within 16 terms k runs 0 1 4 5 8 9 12 13, 2 3 6 ...
 // Sums:    one accumulator of the tensor cores takes lo hi and hi lo of a chunk, then hi hi, and is added to the
-//          float32 sums. The second warpgroup starts when the first is half a chunk ahead: while one adds, the other
+//          float32 sums; in short sums it takes the five small products, then hi hi alone, instruction by instruction,
+//          and TwoSum adds it: seven additions an entry and instruction bind these. The second warpgroup starts when the first is half a chunk ahead: while one adds, the other
 //          multiplies.
 // Cost:    tensor cores take kN / 2 cycles an instruction, in which they read 64 bytes a cycle of B from shared memory;
 //          copies and conversion add 90 (f16, kN = 192) of the 128 bytes a cycle that there are. On one H200 f16 with
@@ -30,23 +31,26 @@
 namespace jaxmd {
 namespace cuda {
 
-// kUnits: halves of a stage (16 terms) in a chunk: 4 (f16), 2 (tf32), or 1. kHelpers: warpgroups beside the two.
+// kShort: for short sums. kHelpers: warpgroups beside the two.
 // kLeaveOut: parts that do nothing, to see what they cost: 1 the split of B, 2 the products, 4 the split of A.
-template <bool kTf32_, int kN_, int kStages_, int kCluster_, int kUnits_, int kHelpers_ = 1, int kLeaveOut_ = 0>
+template <bool kTf32_, int kN_, int kStages_, int kCluster_, bool kShort_, int kHelpers_ = 1, int kLeaveOut_ = 0>
 struct SingleTile {
   static constexpr int kHelpers = kHelpers_, kWorkers = 4 * kHelpers - 1;  // warpgroups that help, warps that convert
   static constexpr int kLeaveOut = kLeaveOut_;
   static constexpr bool kTf32 = kTf32_;
-  static constexpr int kN = kN_, kStages = kStages_, kCluster = kCluster_, kUnits = kUnits_;
+  static constexpr bool kShort = kShort_;
+  static constexpr int kN = kN_, kStages = kStages_, kCluster = kCluster_, kPieces = kShort ? 3 : 2;
   static constexpr int kBM = 128, kThreads = 256 + 128 * kHelpers, kFragments = kN / 8;
-  static constexpr int kSteps = kTf32 ? 2 : 1;              // instructions a half
+  static constexpr int kSteps = kTf32 ? 2 : 1;               // instructions a half
+  static constexpr int kUnits = kSingleSteps / kSteps;       // halves of a stage (16 terms) in a chunk
   static constexpr int kHalfA = kBM * 64, kHalfB = kN * 64;  // bytes
   static constexpr int kBlocks = 2 * kN / 32;                // of B, in a stage
-  static constexpr int kCopied = 2 * (kHalfA + kHalfB), kStage = kCopied + (kTf32 ? 2 * kHalfB : 0);
+  static constexpr int kCopied = 2 * (kHalfA + kHalfB), kStage = kCopied + 2 * kHalfB * (kPieces - (kTf32 ? 1 : 2));
+  // of B, bytes from hi to lo and to the third piece
+  static constexpr int kLo = kTf32 ? 2 * kHalfB : 32, kRest = kTf32 ? 4 * kHalfB : 2 * kHalfB;
   static constexpr int kBarriers = kStages * kStage, kShared = kBarriers + 24 * kStages;
   static constexpr int kReaders = 8 * kCluster;                   // warps that free a stage
-  static constexpr int kChunkStages = kUnits == 4 ? 2 : 1;        // stages walked through together
-  static constexpr int kChunks = kUnits == 1 ? 2 : 1;             // chunks in them
+  static constexpr int kChunkStages = kUnits / 2;                 // stages walked through together
   static constexpr int kRegisters = 512 / (2 + kHelpers) / 8 * 8;  // a thread starts with
   static constexpr int kConsumerRegisters = kN > 160 ? 224 : kHelpers == 1 ? 216 : 208;
   static constexpr int kOtherRegisters = ((2 + kHelpers) * kRegisters - 2 * kConsumerRegisters) / kHelpers / 8 * 8;
@@ -166,27 +170,34 @@ struct SingleBlock {
     if constexpr (Tile::kTf32) {
 #pragma unroll
       for (int c = 0; c < 4; ++c) {
-        uint32_t hi[4], lo[4];
+        uint32_t y[4][Tile::kPieces];
 #pragma unroll
-        for (int t = 0; t < 4; ++t) split_tf32(x[4 * t + c], hi[t], lo[t]);
+        for (int t = 0; t < 4; ++t) split_tf32(x[4 * t + c], y[t]);
         const uint32_t to = row + (c ^ swizzle) * 16;
-        store_shared(to, hi[0], hi[1], hi[2], hi[3]);
-        store_shared(to + 2 * Tile::kHalfB, lo[0], lo[1], lo[2], lo[3]);
+#pragma unroll
+        for (int i = 0; i < Tile::kPieces; ++i) {
+          store_shared(to + 2 * Tile::kHalfB * i, y[0][i], y[1][i], y[2][i], y[3][i]);
+        }
       }
     } else {
 #pragma unroll
       for (int c = 0; c < 2; ++c) {
-        uint32_t hi[4], lo[4];
+        uint32_t y[4][Tile::kPieces];
 #pragma unroll
-        for (int t = 0; t < 4; ++t) split_f16(x[4 * t + 2 * c], x[4 * t + 2 * c + 1], hi[t], lo[t]);
-        store_shared(row + (c ^ swizzle) * 16, hi[0], hi[1], hi[2], hi[3]);
-        store_shared(row + ((c + 2) ^ swizzle) * 16, lo[0], lo[1], lo[2], lo[3]);
+        for (int t = 0; t < 4; ++t) split_f16(x[4 * t + 2 * c], x[4 * t + 2 * c + 1], y[t]);
+#pragma unroll
+        for (int i = 0; i < Tile::kPieces; ++i) {
+          const uint32_t to = row + ((c + 2 * (i % 2)) ^ swizzle) * 16 + (i == 2 ? Tile::kRest : 0);
+          store_shared(to, y[0][i], y[1][i], y[2][i], y[3][i]);
+        }
       }
     }
   }
 
-  // Fragments of one half of A for this lane: rows r and r + 8, four neighbours of k.
-  __device__ __forceinline__ static void load_a(uint32_t from, const float (&scale)[2], uint32_t* hi, uint32_t* lo) {
+  // Fragments of the pieces of one half of A for this lane: rows r and r + 8, four neighbours of k.
+  __device__ __forceinline__ static void load_a(uint32_t from, const float (&scale)[2], uint32_t* hi, uint32_t* lo,
+                                                uint32_t* third) {
+    uint32_t* const to[] = {hi, lo, third};
 #pragma unroll
     for (int i = 0; i < (Tile::kLeaveOut & 4 ? 0 : 2); ++i) {
       const float4 v = load_shared_float4(from + i * 8 * 64);
@@ -195,12 +206,19 @@ struct SingleBlock {
       if constexpr (Tile::kTf32) {
 #pragma unroll
         for (int l = 0; l < 4; ++l) {
-          const int to = 4 * (l / 2) + 2 * (l % 2) + i;
-          split_tf32(x[l], hi[to], lo[to]);
+          uint32_t y[Tile::kPieces];
+          split_tf32(x[l], y);
+#pragma unroll
+          for (int j = 0; j < Tile::kPieces; ++j) to[j][4 * (l / 2) + 2 * (l % 2) + i] = y[j];
         }
       } else {
-        split_f16(x[0], x[1], hi[i], lo[i]);
-        split_f16(x[2], x[3], hi[2 + i], lo[2 + i]);
+#pragma unroll
+        for (int l = 0; l < 4; l += 2) {
+          uint32_t y[Tile::kPieces];
+          split_f16(x[l], x[l + 1], y);
+#pragma unroll
+          for (int j = 0; j < Tile::kPieces; ++j) to[j][l + i] = y[j];
+        }
       }
     }
   }
@@ -209,7 +227,6 @@ struct SingleBlock {
     const auto product = [](float (&c)[Tile::kFragments][4], const uint32_t* a, uint64_t b, int accumulate) {
       if constexpr (!(Tile::kLeaveOut & 2)) WgmmaFloat<Tile::kFragments, Tile::kTf32>::run(c, a, b, accumulate);
     };
-    constexpr uint32_t kLo = Tile::kTf32 ? 2 * Tile::kHalfB : 32;  // bytes from hi to lo of B
     const int g = lane / 4, t = lane % 4, first_row = 16 * warp + g;  // warp 0 .. 7
     const auto release = [&](int slot) {
       __syncwarp();
@@ -223,78 +240,90 @@ struct SingleBlock {
     bool leads = warp < 4;
     if (!leads) second_wait();
     each_tile([&](const SingleTileAt& at) {
-      float sum[Tile::kFragments][4], c[Tile::kFragments][4];
+float sum[Tile::kFragments][4] = {}, rest[Tile::kFragments][4] = {}, c[Tile::kFragments][4];
+      const auto each = [](auto body) {
+#pragma unroll
+        for (int e = 0; e < 4 * Tile::kFragments; ++e) body(e / 4, e % 4);
+      };
       float scale[2];
 #pragma unroll
       for (int i = 0; i < 2; ++i) {
         scale[i] = power_of_two(shift_of(p.row + int64_t{at.plane} * p.m, at.row + first_row + 8 * i, p.m));
       }
-#pragma unroll
-      for (int j = 0; j < Tile::kFragments; ++j) {
-#pragma unroll
-        for (int i = 0; i < 4; ++i) sum[j][i] = 0;
-      }
       const uint32_t own = 64 * first_row + 16 * t;  // where this lane's terms begin in a half of A
 #pragma unroll 1
       for (int stage = 0; stage < stages; stage += Tile::kChunkStages) {
-        uint32_t slots[Tile::kChunkStages];
+        uint32_t slots[Tile::kChunkStages] = {};
+        uint32_t hi[Tile::kUnits][4 * Tile::kSteps], lo[2][4 * Tile::kSteps], third[2][4 * Tile::kSteps];
+        const auto half_of_b = [&](int u) {
+          return swizzled_rows_64(shared + slots[u / 2] * Tile::kStage + 2 * Tile::kHalfA + u % 2 * Tile::kHalfB);
+        };
 #pragma unroll
-        for (int chunk = 0; chunk < Tile::kChunks; ++chunk) {
-          uint32_t hi[Tile::kUnits][4 * Tile::kSteps], lo[2][4 * Tile::kSteps];
-#pragma unroll
-          for (int u = 0; u < Tile::kUnits; ++u) {
-            const int half = (u + chunk) % 2;
-            if (half == 0) {
-              slots[u / 2] = ring.slot;
-              mbarrier_wait(full + 8 * ring.slot, ring.phase);
-            }
-            const uint32_t from = shared + slots[u / 2] * Tile::kStage;
-            load_a(from + half * Tile::kHalfA + own, scale, hi[u], lo[u % 2]);
-            if (half == 0) {
-              mbarrier_wait(ready + 8 * ring.slot, ring.phase);
-              ring.advance<Tile::kStages>();
-            }
-            const uint64_t b = swizzled_rows_64(from + 2 * Tile::kHalfA + half * Tile::kHalfB);
-            if (u == 0) hold(c);
-            wgmma_fence();
-#pragma unroll
-            for (int s = 0; s < Tile::kSteps; ++s) {
-              product(c, lo[u % 2] + 4 * s, b + 2 * s, u > 0 || s > 0);
-              product(c, hi[u] + 4 * s, b + 2 * s + kLo / 16, 1);
-            }
-            wgmma_commit();
-            if (u > 0 && u + 1 < Tile::kUnits) wgmma_wait<1>();  // lo[(u + 1) % 2] is free
+        for (int u = 0; u < Tile::kUnits; ++u) {
+          if (u % 2 == 0) {
+            slots[u / 2] = ring.slot;
+            mbarrier_wait(full + 8 * ring.slot, ring.phase);
           }
-          if (Tile::kTf32) {  // a pause lets in the other warpgroup's products; what it gains is not measured apart
+          const uint32_t from = shared + slots[u / 2] * Tile::kStage + u % 2 * Tile::kHalfA;
+          load_a(from + own, scale, hi[u], lo[u % 2], third[u % 2]);
+          if (u % 2 == 0) {
+            mbarrier_wait(ready + 8 * ring.slot, ring.phase);
+            ring.advance<Tile::kStages>();
+          }
+          const uint64_t b = half_of_b(u);
+          if (u == 0) hold(c);
+          wgmma_fence();
+#pragma unroll
+          for (int s = 0; s < Tile::kSteps; ++s) {
+            const int accumulate = u > 0 || s > 0;
+            if (Tile::kShort) {
+              product(c, third[u % 2] + 4 * s, b + 2 * s, accumulate);
+              product(c, hi[u] + 4 * s, b + 2 * s + Tile::kRest / 16, 1);
+              product(c, lo[u % 2] + 4 * s, b + 2 * s + Tile::kLo / 16, 1);
+            }
+            product(c, lo[u % 2] + 4 * s, b + 2 * s, Tile::kShort || accumulate);
+            product(c, hi[u] + 4 * s, b + 2 * s + Tile::kLo / 16, 1);
+          }
+          wgmma_commit();
+          if (u > 0 && u + 1 < Tile::kUnits) wgmma_wait<1>();  // lo[(u + 1) % 2] is free
+        }
+        if (Tile::kTf32 || Tile::kShort) {  // tf32: lets in the other warpgroup; what it gains is not measured apart
+          wgmma_wait<0>();
+          hold(c);
+        }
+        if (Tile::kShort) each([&](int j, int i) { rest[j][i] = __fadd_rn(rest[j][i], c[j][i]); });
+        if (Tile::kTf32 && !Tile::kShort) wgmma_fence();
+        if (leads) {
+          leads = false;
+          second_release();
+        }
+#pragma unroll
+        for (int u = 0; u < Tile::kUnits; ++u) {
+          const uint64_t b = half_of_b(u);
+#pragma unroll
+          for (int s = 0; s < Tile::kSteps; ++s) {
+            if (Tile::kShort) {
+              hold(c);
+              wgmma_fence();
+            }
+            product(c, hi[u] + 4 * s, b + 2 * s, !Tile::kShort);
+            if (!Tile::kShort) continue;
+            wgmma_commit();
             wgmma_wait<0>();
             hold(c);
-            wgmma_fence();
+            each([&](int j, int i) { add_with_rest(sum[j][i], rest[j][i], c[j][i]); });
           }
-          if (leads) {
-            leads = false;
-            second_release();
-          }
-#pragma unroll
-          for (int u = 0; u < Tile::kUnits; ++u) {
-            const uint32_t from = shared + slots[u / 2] * Tile::kStage;
-            const uint64_t b = swizzled_rows_64(from + 2 * Tile::kHalfA + (u + chunk) % 2 * Tile::kHalfB);
-#pragma unroll
-            for (int s = 0; s < Tile::kSteps; ++s) product(c, hi[u] + 4 * s, b + 2 * s, 1);
-          }
+        }
+        if (!Tile::kShort) {
           wgmma_commit();
           wgmma_wait<0>();
           hold(c);
-          if (chunk + 1 == Tile::kChunks) {
-#pragma unroll
-            for (int i = 0; i < Tile::kChunkStages; ++i) release(slots[i]);
-          }
-#pragma unroll
-          for (int j = 0; j < Tile::kFragments; ++j) {
-#pragma unroll
-            for (int i = 0; i < 4; ++i) sum[j][i] = __fadd_rn(sum[j][i], c[j][i]);
-          }
         }
+#pragma unroll
+        for (int i = 0; i < Tile::kChunkStages; ++i) release(slots[i]);
+        if (!Tile::kShort) each([&](int j, int i) { sum[j][i] = __fadd_rn(sum[j][i], c[j][i]); });
       }
+      if (Tile::kShort) each([&](int j, int i) { sum[j][i] = __fadd_rn(sum[j][i], rest[j][i]); });
       store_sums(p, sum, at.plane, at.row + 16 * warp, at.column, lane);
     });
   }

@@ -23,8 +23,8 @@ from ._primitive import Primitive
 SingleEngine = Literal["auto", "f16x3", "tf32x3", "int8", "f32"]
 _NAME = "jaxmd.matmul_f32"
 
-LONG = 512
-"""Terms from which two pieces of 11 bits are no worse than a chain of float32 multiply-adds, whatever the entries."""
+LEAST = 128
+"""Terms from which "auto" takes tensor cores: below, a chain of float32 multiply-adds is as accurate and as fast."""
 
 
 def matmul_f32(a: Any, b: Any, *, engine: SingleEngine = "auto") -> jax.Array:
@@ -32,7 +32,8 @@ def matmul_f32(a: Any, b: Any, *, engine: SingleEngine = "auto") -> jax.Array:
 
     Rows of a and columns of b are scaled by powers of two, exactly, so that the largest entry is near 2^14; every entry
     is split into two pieces of 11 bits, hi + lo; and hi hi + hi lo + lo hi are summed in chunks of 64 (f16) or 32
-    (tf32) terms inside the tensor core and outside in float32. Works with x64 off and on; differentiable (the
+    (tf32) terms inside the tensor core and outside in float32. Sums of fewer than 1024 terms take a third piece, which
+    makes the split exact, six products, and a compensated sum outside. Works with x64 off and on; differentiable (the
     derivatives are products by the same engine) and batched.
 
     Args:
@@ -45,7 +46,7 @@ def matmul_f32(a: Any, b: Any, *, engine: SingleEngine = "auto") -> jax.Array:
             - "int8": integers on a grid of each row and column, by residues (the engine of `jaxmd.matmul`); the same
               bits on every device.
             - "f32": `jnp.matmul` at `Precision.HIGHEST`.
-            - "auto": on CUDA "f16x3" where k >= 512, m and n >= 64 and m n k >= 2^26, else "f32"; on other platforms
+            - "auto": on CUDA "f16x3" where k >= 128, m and n >= 64 and m n k >= 2^26, else "f32"; on other platforms
               "f32". A fixed rule of shapes and platform, never of a timing.
 
             Off CUDA "f16x3" and "tf32x3" run one float64 product, rounded once, which is well inside their bounds.
@@ -54,16 +55,15 @@ def matmul_f32(a: Any, b: Any, *, engine: SingleEngine = "auto") -> jax.Array:
 
     Accuracy: with u = 2^-24, R_i = max_l |a_il| and S_j = max_l |b_lj|, entry by entry, to first order in u,
 
-        |c - ab| <= (50 + k/64) u (|a||b|) + u |c| + k 2^-37 R_i S_j      "f16x3"
-        |c - ab| <= (40 + k/32) u (|a||b|) + u |c| + k 2^-138 R_i S_j     "tf32x3"
+        |c - ab| <= (50 + k/64) u (|a||b|) + u |c| + k 2^-37 R_i S_j      "f16x3", with 11 u (|a||b|) for k < 1024
+        |c - ab| <= (40 + k/32) u (|a||b|) + u |c| + k 2^-138 R_i S_j     "tf32x3", with 7 u (|a||b|) for k < 1024
         |c - ab| <= 1.01 u |c| + k 2^-31 R_i S_j                          "int8"
         |c - ab| <= k u (|a||b|)                                          "f32"
 
-        8 u are for the pieces (2 u for each operand's, 4 u for lo lo, which is left out), the other constants for the
-        truncation inside a chunk, then one rounding a chunk; where the result is subnormal, half of 2^-149 more. On
-        random data "f16x3" and "tf32x3" are at least as accurate as a chain of float32 multiply-adds from k = 64 on,
-        by a factor that grows with k; where few terms of a row matter (exponents uniform in 65 binades) from k = 512
-        on. Below, the pieces cost up to three times as much, and "auto" takes "f32".
+        8 u are for two pieces (2 u for each operand's, 4 u for lo lo, which is left out), the other constants for the
+        truncation inside a chunk (16 or 8 terms of a short sum), then one rounding a chunk; where the result is
+        subnormal, half of 2^-149 more. On random data "f16x3" and "tf32x3" are at least as accurate as a chain of
+        float32 multiply-adds from k = 64 on, whatever the spread of the exponents, by a factor that grows with k.
 
     Limits: all of float32's range, subnormal entries and results included. With "f16x3" entries of a row below 2^-15
     of its largest lose relative accuracy, as the last term of the bound says; "tf32x3" keeps it. Inf and NaN give Inf
@@ -136,7 +136,7 @@ def choose(m: Any, n: Any, k: Any, platform: str) -> str:
     if platform != "cuda" or not (_ffi.has_cuda() or jax.default_backend() != "gpu"):
         return "f32"
     sizes = (m, n, k)
-    large = not all(isinstance(size, int) for size in sizes) or (k >= LONG and min(m, n) >= 64 and m * n * k >= 2**26)
+    large = not all(isinstance(size, int) for size in sizes) or (k >= LEAST and min(m, n) >= 64 and m * n * k >= 2**26)
     return "f16x3" if large else "f32"
 
 

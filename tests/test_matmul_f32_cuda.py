@@ -29,8 +29,8 @@ LONG = {
     ],
 }
 SHORT = {
-    "f16x3": ["f16 128x96 short", "f16 mma 128x128", "f16 mma 64x64"],
-    "tf32x3": ["tf32 128x96 short", "tf32 mma 128x128", "tf32 mma 64x64"],
+    "f16x3": ["f16 128x96 short", "f16 mma 64x64 short"],
+    "tf32x3": ["tf32 128x96 short", "tf32 mma 64x64 short"],
 }
 FORMATS = {"f16x3": 0, "tf32x3": 1}
 
@@ -59,12 +59,12 @@ def operands(kind, batch, m, k, n):
 @pytest.mark.parametrize(
     "batch, m, k, n",
     [
-        ((), 1, 256, 4),
-        ((), 127, 260, 36),
-        ((), 257, 300, 196),
-        ((), 130, 1000, 324),
-        ((3,), 70, 264, 100),
-        ((2, 2), 129, 288, 64),
+        ((), 1, 1024, 4),
+        ((), 127, 1028, 36),
+        ((), 257, 1060, 196),
+        ((), 130, 1800, 324),
+        ((3,), 70, 1096, 100),
+        ((2, 2), 129, 1056, 64),
     ],
 )
 def test_bits_of_the_emulation_with_every_tile(monkeypatch, engine, tile, batch, m, k, n):
@@ -76,7 +76,7 @@ def test_bits_of_the_emulation_with_every_tile(monkeypatch, engine, tile, batch,
 
 @pytest.mark.parametrize("engine, tile", [(e, t) for e, tiles in SHORT.items() for t in tiles])
 @pytest.mark.parametrize(
-    "batch, m, k, n", [((), 200, 4, 100), ((), 5, 60, 8), ((), 129, 252, 200), ((3,), 33, 128, 96)]
+    "batch, m, k, n", [((), 200, 4, 100), ((), 5, 60, 8), ((), 129, 1020, 200), ((3,), 33, 128, 96)]
 )
 def test_bits_of_short_sums(monkeypatch, engine, tile, batch, m, k, n):
     monkeypatch.setenv("JAXMD_SINGLE_TILE", tile)
@@ -98,9 +98,10 @@ def test_many_tiles_and_the_same_bits_every_time(monkeypatch, engine, tile):
         assert_same_bits(handler("gpu", a, b, engine), first, f"{tile}, again")
 
 
+@pytest.mark.parametrize("k", [320, 1100])
 @pytest.mark.parametrize("engine", ["f16x3", "tf32x3"])
-def test_subnormals_and_the_whole_range(engine):
-    a, b = operands("uniform(-1, 1)", (), 40, 320, 32)
+def test_subnormals_and_the_whole_range(engine, k):
+    a, b = operands("uniform(-1, 1)", (), 40, k, 32)
     for p, q in [(-149, 0), (-140, 3), (-126, 126), (127, -120), (-60, -75), (127, -20), (-149, 127)]:
         x, y = np.ldexp(a, p).astype(np.float32), np.ldexp(b, q).astype(np.float32)
         c = np.asarray(md.matmul_f32(jnp.asarray(x), jnp.asarray(y), engine=engine))
@@ -109,7 +110,7 @@ def test_subnormals_and_the_whole_range(engine):
 
 @pytest.mark.parametrize("engine", ["f16x3", "tf32x3", "int8"])
 def test_inf_and_nan_touch_only_their_entries(engine):
-    a, b = operands("uniform(-1, 1)", (), 300, 270, 260)
+    a, b = operands("uniform(-1, 1)", (), 300, 1070, 260)
     clean = np.asarray(md.matmul_f32(jnp.asarray(a), jnp.asarray(b), engine=engine))
     a[0, 3], a[150, 5], a[200, 4], a[200, 9], b[7, 1], b[8, 201] = np.inf, np.nan, np.inf, -np.inf, -np.inf, np.nan
     b[3, 3], a[3, 7] = 0, 1e-30
@@ -139,6 +140,7 @@ def test_public_function_with_odd_sizes_batches_and_derivatives(engine):
 @pytest.mark.parametrize("engine", ["f16x3", "tf32x3", "int8"])
 def test_documented_bound(engine):
     for kind in oracle.KINDS:
-        a, b = operands(kind, (), 6, 700, 9)
-        c = np.asarray(_single.product(jnp.asarray(a), jnp.asarray(b), engine, emulate=False))
-        assert oracle.error_in_bounds(c, a, b, engine) <= 1, kind
+        for k in (700, 1100):
+            a, b = operands(kind, (), 6, k, 9)
+            c = np.asarray(_single.product(jnp.asarray(a), jnp.asarray(b), engine, emulate=False))
+            assert oracle.error_in_bounds(c, a, b, engine) <= 1, kind
