@@ -82,16 +82,16 @@ double teraflops(const SingleProblem& p, int multiprocessors) {
   return 2.0 * p.m * p.n * p.k / best / 1e9;
 }
 
-template <bool kTf32, int kN, int kStages, int kCluster, int kUnits, int kHelpers>
+template <bool kTf32, int kN, int kStages, int kCluster, int kHelpers>
 void report(const char* name, const SingleProblem& p, int multiprocessors) {
   const auto print = [&](auto tile) { std::printf(" %7.1f", teraflops<decltype(tile)>(p, multiprocessors)); };
   std::printf("%-18s n = %5d ", name, p.n);
-  print(SingleTile<kTf32, kN, kStages, kCluster, kUnits, kHelpers>());
+  print(SingleTile<kTf32, kN, kStages, kCluster, false, kHelpers>());
   std::printf(" |");
-  print(SingleTile<kTf32, kN, kStages, kCluster, kUnits, kHelpers, 1>());
-  print(SingleTile<kTf32, kN, kStages, kCluster, kUnits, kHelpers, 2>());
-  print(SingleTile<kTf32, kN, kStages, kCluster, kUnits, kHelpers, 4>());
-  print(SingleTile<kTf32, kN, kStages, kCluster, kUnits, kHelpers, 5>());
+  print(SingleTile<kTf32, kN, kStages, kCluster, false, kHelpers, 1>());
+  print(SingleTile<kTf32, kN, kStages, kCluster, false, kHelpers, 2>());
+  print(SingleTile<kTf32, kN, kStages, kCluster, false, kHelpers, 4>());
+  print(SingleTile<kTf32, kN, kStages, kCluster, false, kHelpers, 5>());
   std::printf("\n");
   std::fflush(stdout);
 }
@@ -112,14 +112,14 @@ int main() {
     fill_kernel<<<1024, 256>>>(b, int64_t(n) * n, 2);
     ones_kernel<<<1, 256>>>(ones, n);
     p.a = a, p.b = b, p.row = p.column = ones, p.batch = 1, p.m = p.n = p.k = n;
-    report<false, 192, 5, 2, 4, 1>("f16 256x192", p, multiprocessors);
-    report<false, 192, 5, 1, 4, 1>("f16 128x192", p, multiprocessors);
-    report<false, 160, 6, 2, 4, 1>("f16 256x160", p, multiprocessors);
-    report<false, 160, 6, 2, 4, 2>("f16 256x160 h2", p, multiprocessors);
-    report<false, 96, 8, 1, 4, 1>("f16 128x96", p, multiprocessors);
-    report<true, 160, 4, 2, 2, 1>("tf32 256x160", p, multiprocessors);
-    report<true, 160, 4, 2, 2, 2>("tf32 256x160 h2", p, multiprocessors);
-    report<true, 128, 4, 2, 2, 1>("tf32 256x128", p, multiprocessors);
+    report<false, 192, 5, 2, 1>("f16 256x192", p, multiprocessors);
+    report<false, 192, 5, 1, 1>("f16 128x192", p, multiprocessors);
+    report<false, 160, 6, 2, 1>("f16 256x160", p, multiprocessors);
+    report<false, 160, 6, 2, 2>("f16 256x160 h2", p, multiprocessors);
+    report<false, 96, 8, 1, 1>("f16 128x96", p, multiprocessors);
+    report<true, 160, 4, 2, 1>("tf32 256x160", p, multiprocessors);
+    report<true, 160, 4, 2, 2>("tf32 256x160 h2", p, multiprocessors);
+    report<true, 128, 4, 2, 1>("tf32 256x128", p, multiprocessors);
     CHECK(cudaFree(a));
     CHECK(cudaFree(b));
     CHECK(cudaFree(p.c));
