@@ -1,6 +1,8 @@
 """Timing, peaks and JSON lines for every benchmark here.
 
-    seconds of one call = (time of one jitted program that makes `copies` calls on different operands) / copies
+    seconds of one call = (time of a jitted program that makes `copies` calls on different operands) / copies
+
+Short programs are started several times before the host waits, so that the time of a start does not count.
 
 Each case is one JSON line: operation, engine, limbs, shape, device, commit, date, seconds (median), spread,
 repetitions, T (10^12 multiple-double flops a second, 2mnk/time), share of the measured peak, error in units of the
@@ -42,20 +44,31 @@ class Time:
     repetitions: int
 
 
-def measure(function: Callable[..., Any], operands: Sequence[tuple[Any, ...]], budget: float = 2.0) -> tuple[Any, Time]:
+QUEUE_SECONDS = 0.01  # of work that is started before the host waits
+QUEUE = 8  # programs at most
+
+
+def measure(
+    function: Callable[..., Any], operands: Sequence[tuple[Any, ...]], budget: float = 2.0, *, queue: int = QUEUE
+) -> tuple[Any, Time]:
     """The result on the first of `operands`, and the time of one call; all calls are inside one jitted program.
 
     The tuples must be different arrays, or XLA would make one call of them. Two warm-up runs (the first compiles), then
-    at least ten repetitions, more while `budget` seconds last (at most fifty).
+    at least ten repetitions, more while `budget` seconds last (at most fifty). A repetition starts programs of together
+    QUEUE_SECONDS, at most `queue`, before it waits; with queue = 1 the time of a start from Python counts.
     """
     program = jax.jit(lambda sets: [function(*operand) for operand in sets])
     results = jax.block_until_ready(program(list(operands)))
+    start = time.perf_counter()
     jax.block_until_ready(program(list(operands)))
+    starts = max(1, min(queue, int(QUEUE_SECONDS / (time.perf_counter() - start))))
     seconds: list[float] = []
     while len(seconds) < 10 or (len(seconds) < 50 and sum(seconds) < budget):
         start = time.perf_counter()
-        jax.block_until_ready(program(list(operands)))
-        seconds.append((time.perf_counter() - start) / len(operands))
+        for _ in range(starts):
+            last = program(list(operands))
+        jax.block_until_ready(last)
+        seconds.append((time.perf_counter() - start) / (starts * len(operands)))
     quartiles = statistics.quantiles(seconds, n=4)
     return results[0], Time(statistics.median(seconds), quartiles[2] - quartiles[0], len(seconds))
 
