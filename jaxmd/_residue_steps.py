@@ -11,6 +11,7 @@ are plain JAX; compiled handlers replace them where they win.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -20,7 +21,7 @@ import numpy as np
 from jax import lax
 from jax.interpreters import ad, batching, mlir
 
-from . import _ffi, _residues
+from . import _ffi, _residue_tables, _residues
 from ._primitive import Primitive, batch_size, to_front
 from ._residues import Plan
 
@@ -35,16 +36,21 @@ def _primitive(
     function: Callable[..., Sequence[jax.Array]],
     handler: Callable[..., Sequence[jax.Array]],
     batch: Callable[..., Any],
+    cuda: Callable[..., Sequence[jax.Array]] | None = None,
 ) -> Primitive:
-    """A primitive of many results: `function` lowers it everywhere, but `handler` where one is compiled and wins."""
+    """A primitive of many results: `function` lowers it everywhere, but `handler` where one is compiled and wins.
+
+    cuda: the handler there, where its operands are others.
+    """
     primitive = Primitive(name)
     primitive.multiple_results = True
     primitive.def_abstract_eval(shape_rule)
     primitive.def_impl(lambda *args, **params: jax.jit(lambda *x: primitive.bind(*x, **params))(*args))
     everywhere = mlir.lower_fun(function, multiple_results=True)
-    compiled = mlir.lower_fun(handler, multiple_results=True)
 
     def on(platform: str) -> Callable[..., Any]:
+        compiled = mlir.lower_fun(cuda if cuda and platform == "cuda" else handler, multiple_results=True)
+
         def lower(ctx: Any, *args: Any, **params: Any) -> Any:
             return (compiled if _takes_handler(name, platform) else everywhere)(ctx, *args, **params)
 
@@ -264,13 +270,20 @@ def _decode_in_jax(
     return _residues.decode(small, wide, row, column, plan, limbs)
 
 
-def _decode_handler(*args: jax.Array, plan: Plan, limbs: int) -> Sequence[jax.Array]:
-    tables = _residues.decoding(plan)
-    moduli = np.array(plan.moduli, np.int32)
-    constants = (moduli, tables.quotients, tables.slices, tables.product, tables.combine)
+def decode_operands(plan: Plan, platform: str) -> tuple[list[np.ndarray], dict[str, int]]:
+    """The handler's tables, the operands after small, wide, row and column, and its attributes; platform: cpu or cuda."""
+    if platform == "cuda":
+        tables = _residue_tables.decode_tables(plan)
+        return [tables.data], {"bits": plan.bits, "words": tables.words, "raised": tables.raised}
+    slices = _residues.decoding(plan)
+    constants = [np.array(plan.moduli, np.int32), slices.quotients, slices.slices, slices.product, slices.combine]
+    return constants, {"bits": plan.bits, "beta": slices.beta, "low": 0}
+
+
+def _decode_handler(*args: jax.Array, plan: Plan, limbs: int, platform: str = "cpu") -> Sequence[jax.Array]:
+    constants, attributes = decode_operands(plan, platform)
     out = [jax.ShapeDtypeStruct(args[0].shape[1:], jnp.float64)] * limbs
-    inputs = (*args, *map(jnp.asarray, constants))
-    return _ffi.call("jaxmd_residue_decode", out, *inputs, beta=tables.beta, low=0, bits=plan.bits)
+    return _ffi.call("jaxmd_residue_decode", out, *args, *map(jnp.asarray, constants), **attributes)
 
 
 def _decode_batch(args: Sequence[Any], dims: Sequence[int | None], **params: Any) -> tuple[list[jax.Array], list[int]]:
@@ -285,4 +298,5 @@ decode_p = _primitive(
     _decode_in_jax,
     _decode_handler,
     _decode_batch,
+    cuda=functools.partial(_decode_handler, platform="cuda"),
 )

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from handler_calls import call
 
-from jaxmd import _residues
+from jaxmd import _residue_steps, _residues
 
 pytestmark = pytest.mark.gpu
 
@@ -164,10 +164,8 @@ def test_encode_equals_the_cpu_and_integers(limbs, batch, r, k, side):
 
 
 def decode(platform, plan, small, wide, row, column, limbs):
-    t = _residues.decoding(plan)
     out = [(small.shape[1:], np.float64)] * limbs
-    tables = (np.array(plan.moduli, np.int32), t.quotients, t.slices, t.product, t.combine)
-    attrs = {"beta": t.beta, "low": 0, "bits": plan.bits}
+    tables, attrs = _residue_steps.decode_operands(plan, "cuda" if platform == "gpu" else platform)
     return call(platform, "jaxmd_residue_decode", out, small, wide, row, column, *tables, **attrs)
 
 
@@ -221,14 +219,13 @@ def test_decode_equals_the_cpu_and_integers(limbs, batch, m, n, spread):
 
 def test_a_program_of_many_products_at_once():
     """Encoding, products and decoding of independent operands in one program: integers, exact."""
-    from jaxmd import _residue_steps
-
     _residue_steps._ffi.register()
     plan = _residues.plan(256, 57)
     rng = inputs.generator("residue chain")
     a = rng.integers(-(2**20), 2**20, (6, 90, 200)).astype(np.float64)
     b = rng.integers(-(2**20), 2**20, (6, 200, 110)).astype(np.float64)
-    tables, t = _residues.encoding(plan), _residues.decoding(plan)
+    tables, (decode_tables, decode_attrs) = _residues.encoding(plan), _residue_steps.decode_operands(plan, "cuda")
+    decode_attrs = {key: np.int64(value) for key, value in decode_attrs.items()}
     constants = [np.array(plan.moduli, np.int32), tables.weights, tables.lattice]
     attrs = {"bits": np.int64(plan.bits)}
     struct = jax.ShapeDtypeStruct
@@ -246,8 +243,7 @@ def test_a_program_of_many_products_at_once():
         narrow, wide = product_call(*args, small=np.int64(len(plan.small)))
         decode_call = jax.ffi.ffi_call("jaxmd_residue_decode", [struct((90, 110), np.float64)])
         scales = (np.full(90, 21, np.int32), np.full(110, 21, np.int32))
-        more = (constants[0], t.quotients, t.slices, t.product, t.combine)
-        return decode_call(narrow, wide, *scales, *more, **attrs, beta=np.int64(t.beta), low=np.int64(0))[0]
+        return decode_call(narrow, wide, *scales, *decode_tables, **decode_attrs)[0]
 
     device = jax.devices("gpu")[0]
     program = jax.jit(lambda x, y: [one(x[i], y[i]) for i in range(6)])

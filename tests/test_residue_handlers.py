@@ -15,7 +15,7 @@ import oracles
 import pytest
 from handler_calls import PLATFORMS, assert_same_output_on_every_isa, call
 
-from jaxmd import _residues
+from jaxmd import _residue_steps, _residues
 
 LIMBS = [1, 2, 3, 4, 8, 16]
 
@@ -200,12 +200,9 @@ def test_encode_does_not_crash_where_its_promise_is_broken():
 
 
 def decode(platform, plan, residues, row, column, limbs):
-    tables = _residues.decoding(plan)
-    shape = (*row.shape, column.shape[-1])
-    arrays = tables.quotients, tables.slices, tables.product, tables.combine
-    args = (*residues, row, column, np.array(plan.moduli, np.int32), *arrays)
-    attrs = {"beta": tables.beta, "low": 0, "bits": plan.bits}
-    return call(platform, "jaxmd_residue_decode", [(shape, np.float64)] * limbs, *args, **attrs)
+    out = [((*row.shape, column.shape[-1]), np.float64)] * limbs
+    tables, attrs = _residue_steps.decode_operands(plan, "cuda" if platform == "gpu" else platform)
+    return call(platform, "jaxmd_residue_decode", out, *residues, row, column, *tables, **attrs)
 
 
 def centred(value, p):

@@ -1,0 +1,138 @@
+// Residues of a tile of 32 entries, from their channels to fragments of the residue decoder (residue_decode.cuh).
+//
+// Tiling:  lane 4 g + t loads entries 4 g .. 4 g + 3 of 4 one-digit or 2 two-digit moduli a k16 step, which are what its
+//          registers of the fragments hold: rows are entries (row g + 8 h of fragment f: entry 2 f + h of the lane's
+//          four), columns 4 t .. 4 t + 3 are 4 residues, or low and high byte of 2.
+//          Lane t's moduli follow one another; where they end early, they start early: some are loaded twice, and once
+//          meet zeros of the table. So no load is conditional.
+// Two digits: r = x - p round(x / p) for x = c_0 m_0 + c_1 m_1 + c_2 m_2. The weights c are multiplied by a unit of the
+//          ring mod p that makes them small, M_i by its inverse: |x| < 2^28, so that one multiplication by 2^32 / p is
+//          enough, and r, not always centred, is less than p/2 + p/64, which two balanced bytes hold.
+#pragma once
+
+#include "residue_decode_tables.cuh"
+
+namespace jaxmd {
+namespace JAXMD_ISA {
+
+// 4 x 4 bytes transposed: byte i of to[j] is byte j of from[i].
+__device__ inline void transpose_bytes(const uint32_t (&from)[4], uint32_t (&to)[4]) {
+  const uint32_t x = __byte_perm(from[0], from[1], 0x5140), y = __byte_perm(from[2], from[3], 0x5140);
+  const uint32_t z = __byte_perm(from[0], from[1], 0x7362), w = __byte_perm(from[2], from[3], 0x7362);
+  to[0] = __byte_perm(x, y, 0x5410);
+  to[1] = __byte_perm(x, y, 0x7632);
+  to[2] = __byte_perm(z, w, 0x5410);
+  to[3] = __byte_perm(z, w, 0x7632);
+}
+
+// Where a lane finds its four entries, the last entries of all in place of what lies beyond them.
+//   kAligned: the number of entries is a multiple of 4, and channels start on 16 bytes
+template <bool kAligned>
+struct LaneEntries {
+  int64_t first;
+  int offset[4];
+
+  __device__ __forceinline__ LaneEntries(const DecodeTask& task, int64_t entry) {
+    const int64_t last = task.entries - (kAligned ? 4 : 1);
+    first = entry < last ? entry : last;
+#pragma unroll
+    for (int j = 0; j < 4; ++j) offset[j] = kAligned || last - first >= j ? j : static_cast<int>(last - first);
+  }
+
+  template <class T>
+  __device__ __forceinline__ void load(const T* from, uint32_t (&to)[sizeof(T)]) const {
+    if constexpr (!kAligned) {
+#pragma unroll
+      for (int i = 0; i < static_cast<int>(sizeof(T)); ++i) to[i] = 0;
+#pragma unroll
+      for (int j = 0; j < 4; ++j) {
+        const int shift = 8 * sizeof(T) * j;
+        to[shift / 32] |= (static_cast<uint32_t>(from[offset[j]]) & ((1u << 8 * sizeof(T)) - 1)) << shift % 32;
+      }
+    } else if constexpr (sizeof(T) == 1) {
+      to[0] = *reinterpret_cast<const uint32_t*>(from);
+    } else {
+      const uint2 v = *reinterpret_cast<const uint2*>(from);
+      to[0] = v.x, to[1] = v.y;
+    }
+  }
+};
+
+// The first of the moduli of lanes t, which take `each` of `count`.
+__device__ inline int first_modulus(int t, int each, int count) {
+  const int last = count > each ? count - each : 0;
+  return t * each < last ? t * each : last;
+}
+
+// A lane's moduli of one digit, four a step.
+template <bool kAligned>
+struct OnesLoader {
+  const int8_t* from;  // entry 0 of the lane's first channel
+  int64_t channel;
+
+  __device__ __forceinline__ OnesLoader(const DecodeTask& task, int steps, int t)
+      : from(task.small + first_modulus(t, 4 * steps, task.ones) * task.entries), channel(task.entries) {}
+  __device__ __forceinline__ void load(const LaneEntries<kAligned>& entries, int step, uint32_t (&to)[4]) const {
+    const int8_t* at = from + 4 * step * channel + entries.first;
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      uint32_t x[1];
+      entries.load(at + i * channel, x);
+      to[i] = x[0];
+    }
+  }
+};
+
+// a[f][h]: registers of one k16 step of fragment f.
+__device__ __forceinline__ void pack_ones(uint32_t (&a)[2][2], const uint32_t (&from)[4]) {
+  uint32_t to[4];
+  transpose_bytes(from, to);
+  a[0][0] = to[0], a[0][1] = to[1], a[1][0] = to[2], a[1][1] = to[3];
+}
+
+// A lane's moduli of two digits, two a step, of three channels each. With one modulus in all it is loaded twice.
+template <bool kAligned>
+struct PairsLoader {
+  const int16_t* from;
+  int64_t channel, second;  // from one channel to the next, and from the first modulus of a step to the other
+
+  __device__ __forceinline__ PairsLoader(const DecodeTask& task, int steps, int t)
+      : from(task.wide + 3 * first_modulus(t, 2 * steps, task.pairs) * task.entries),
+        channel(task.entries),
+        second(task.pairs > 1 ? 3 * task.entries : 0) {}
+  __device__ __forceinline__ void load(const LaneEntries<kAligned>& entries, int step, uint32_t (&to)[2][3][2]) const {
+    const int16_t* at = from + 6 * step * channel + entries.first;
+#pragma unroll
+    for (int i = 0; i < 2; ++i) {
+#pragma unroll
+      for (int d = 0; d < 3; ++d) entries.load(at + i * second + d * channel, to[i][d]);
+    }
+  }
+};
+
+// constants: {c_0, c_1, c_2, -p}, {round(2^32 / p)} of each of the two moduli.
+__device__ __forceinline__ void pack_pairs(uint32_t (&a)[2][2], const uint32_t (&from)[2][3][2],
+                                           const int4* constants) {
+#pragma unroll
+  for (int i = 0; i < 2; ++i) {
+    const int4 c = constants[2 * i];
+    const int32_t factor = constants[2 * i + 1].x;
+#pragma unroll
+    for (int f = 0; f < 2; ++f) {
+#pragma unroll
+      for (int h = 0; h < 2; ++h) {
+        const auto digit = [&](int d) {
+          return h == 0 ? static_cast<int32_t>(static_cast<int16_t>(from[i][d][f]))
+                        : static_cast<int32_t>(from[i][d][f]) >> 16;
+        };
+        // r + 128: its second byte is the high digit, its first is the low one + 128
+        const int32_t x = c.x * digit(0) + (c.y * digit(1) + (c.z * digit(2) + 128));
+        const uint32_t r = x + high_word(x, factor, int64_t{1} << 31) * c.w;
+        a[f][h] = i == 0 ? r : __byte_perm(a[f][h], r, 0x5410) ^ 0x00800080u;
+      }
+    }
+  }
+}
+
+}  // namespace JAXMD_ISA
+}  // namespace jaxmd
