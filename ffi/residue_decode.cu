@@ -34,8 +34,7 @@ cudaError_t launch(const DecodeTask& task, cudaStream_t stream) {
   const int warps = std::min(decode_threads(kWords) / 32, room / Layout::kOwn);
   if (warps < 1) return cudaErrorNotSupported;
   const int threads = 32 * warps, shared = tables + warps * Layout::kOwn;
-  const int64_t entries = int64_t{warps} * kDecodeTile;
-  const int64_t blocks = (task.entries + entries - 1) / entries;
+  const int64_t entries = warps * kDecodeTile, blocks = (task.entries + entries - 1) / entries;
   const int64_t most =
       int64_t{device.multiprocessors} * KernelOnDevices::resident_blocks(attributes, device, threads, shared);
   kernel<<<static_cast<unsigned>(std::min(blocks, most)), threads, shared, stream>>>(task);
@@ -92,14 +91,17 @@ ffi::Error residue_decode(cudaStream_t stream, int64_t bits, int64_t words, int6
     }
     if (i + 1 < rank) rows *= c[i];
   }
-  task.m = c[rank - 2];
-  task.n = c[rank - 1];
-  task.entries = rows * task.n;
-  JAXMD_CHECK(expect_shape(kWho, "row", row, c, rank - 2, {task.m}));
-  JAXMD_CHECK(expect_shape(kWho, "column", column, c, rank - 2, {task.n}));
-  if (task.n >= (int64_t{1} << 31) - 64 || rows >= int64_t{1} << 32) {
-    return invalid(kWho, "results have shape " + shape_text(c) + "; wanted n below 2^31 and fewer than 2^32 rows.");
+  const int64_t m = c[rank - 2], n = c[rank - 1], most = (int64_t{1} << 32) - (int64_t{1} << 22);
+  JAXMD_CHECK(expect_shape(kWho, "row", row, c, rank - 2, {m}));
+  JAXMD_CHECK(expect_shape(kWho, "column", column, c, rank - 2, {n}));
+  if (rows == 0 || n == 0) return ffi::Error::Success();
+  if (n >= int64_t{1} << 31 || rows > most / n) {
+    return invalid(kWho, "results have shape " + shape_text(c) + "; wanted at most 2^32 - 2^22 entries, n below 2^31.");
   }
+  task.rows = static_cast<uint32_t>(rows);
+  task.m = static_cast<uint32_t>(m);
+  task.n = static_cast<uint32_t>(n);
+  task.entries = static_cast<uint32_t>(rows * n);
   task.ones = static_cast<int>(small[0]);
   task.pairs = static_cast<int>(wide[0] / 3);
   const Kernel kernel = choose_among<1, 2, 3, 4, 5, 7, 10, 14, 18>(task, words);
@@ -112,7 +114,6 @@ ffi::Error residue_decode(cudaStream_t stream, int64_t bits, int64_t words, int6
   task.tables = reinterpret_cast<const uint4*>(tables);
   task.bits = static_cast<int>(bits);
   task.raised = static_cast<int>(raised);
-  if (task.entries == 0) return ffi::Error::Success();
   const cudaError_t status = kernel.launch(task, stream);
   if (status == cudaSuccess) return ffi::Error::Success();
   return ffi::Error(ffi::ErrorCode::kInternal, std::string(kWho) + ": " + cudaGetErrorString(status) + ".");

@@ -33,27 +33,22 @@
 namespace jaxmd {
 namespace JAXMD_ISA {
 
-// Row and column of a warp's next tile.
-struct TilePosition {
+// Where a lane's entries are, the rows of all matrices counted through.
+struct EntryPosition {
   uint32_t row, column;
 
-  // row_i and column_j of the entry `offset` after the first.
-  __device__ __forceinline__ int2 exponents(const DecodeTask& task, uint32_t offset) const {
-    const uint32_t n = static_cast<uint32_t>(task.n), m = static_cast<uint32_t>(task.m);
-    uint32_t i = row, j = column + offset;
-    if (j >= n) {
-      const uint32_t rows = j / n;
-      i += rows;
-      j -= rows * n;
-    }
-    const uint32_t batch = i < task.m ? 0 : i / m;
-    return make_int2(task.row[i], task.column[int64_t{batch} * task.n + j]);
+  // row_i and column_j; the last row's beyond the last entry.
+  __device__ __forceinline__ int2 exponents(const DecodeTask& task) const {
+    const uint32_t i = row < task.rows ? row : task.rows - 1;
+    uint64_t j = column;
+    if (i >= task.m) j += uint64_t{i / task.m} * task.n;
+    return make_int2(task.row[i], task.column[j]);
   }
   // On by (rows, columns), columns < n.
-  __device__ void advance(const DecodeTask& task, uint32_t rows, uint32_t columns) {
+  __device__ __forceinline__ void advance(const DecodeTask& task, uint32_t rows, uint32_t columns) {
     row += rows;
     column += columns;
-    if (column >= task.n) column -= static_cast<uint32_t>(task.n), ++row;
+    if (column >= task.n) column -= task.n, ++row;
   }
 };
 
@@ -73,48 +68,46 @@ struct Fragments {
 
 // Residues of any number of moduli: loaded a step ahead, packed in the lane's own part of shared memory.
 template <bool kAligned, class Layout>
-__device__ __forceinline__ void collect(const OnesLoader<kAligned>& ones, const PairsLoader<kAligned>& pairs,
-                                        const Layout& layout, const LaneEntries<kAligned>& entries,
+__device__ __forceinline__ void collect(const DecodeTask& task, const Layout& layout,
+                                        const LaneEntries<kAligned>& entries, const int8_t* ones, const int16_t* pairs,
                                         const int4* constants, uint4* own) {
   uint32_t small[4], wide[2][3][2];
-  if (layout.one_steps > 0) ones.load(entries, 0, small);
-  if (layout.pair_steps > 0) pairs.load(entries, 0, wide);
-  const auto put = [&](int step, const uint32_t(&a)[2][2]) {
-    own[step * 32] = make_uint4(a[0][0], a[0][1], a[1][0], a[1][1]);
-  };
+  ones += entries.first;
+  pairs += entries.first;
+  if (layout.one_steps > 0) load_ones(task, entries, ones, small);
+  if (layout.pair_steps > 0) load_pairs(task, entries, pairs, wide);
 #pragma unroll 1
-  for (int s = 0; s < layout.one_steps; ++s) {
-    uint32_t a[2][2];
-    uint32_t next[4];
-    ones.load(entries, s + 1 < layout.one_steps ? s + 1 : s, next);
+  for (int s = 1; s <= layout.one_steps; ++s, own += 32) {
+    uint32_t next[4], a[2][2];
+    if (s < layout.one_steps) ones = channel_after(ones, task.entries, 4);
+    load_ones(task, entries, ones, next);
     pack_ones(a, small);
-    put(s, a);
+    *own = make_uint4(a[0][0], a[0][1], a[1][0], a[1][1]);
 #pragma unroll
     for (int i = 0; i < 4; ++i) small[i] = next[i];
   }
 #pragma unroll 1
-  for (int s = 0; s < layout.pair_steps; ++s) {
-    uint32_t a[2][2];
-    uint32_t next[2][3][2];
-    pairs.load(entries, s + 1 < layout.pair_steps ? s + 1 : s, next);
-    pack_pairs(a, wide, constants + 16 * s);
-    put(layout.one_steps + s, a);
+  for (int s = 1; s <= layout.pair_steps; ++s, own += 32, constants += 16) {
+    uint32_t next[2][3][2], a[2][2];
+    if (s < layout.pair_steps) pairs = channel_after(pairs, task.entries, 6);
+    load_pairs(task, entries, pairs, next);
+    pack_pairs(a, wide, constants);
+    *own = make_uint4(a[0][0], a[0][1], a[1][0], a[1][1]);
 #pragma unroll
     for (int i = 0; i < 12; ++i) wide[i / 6][i / 2 % 3][i % 2] = next[i / 6][i / 2 % 3][i % 2];
   }
 }
 
-// Word w of the lane's part of its four entries, carried.
+// Word w of the lane's part of its four entries. carry: what is carried, times 2^16.
 __device__ __forceinline__ uint4 carried(const int (&x)[2][4], const int (&y)[2][4], int32_t (&carry)[4]) {
   uint32_t word[4];
 #pragma unroll
   for (int i = 0; i < 4; ++i) {
     const int f = i / 2, h = i % 2;
-    const int32_t low = x[f][2 * h] + carry[i] + 256 * x[f][2 * h + 1];
+    const int32_t low = x[f][2 * h] + (carry[i] >> 16) + 256 * x[f][2 * h + 1];
     const int32_t high = y[f][2 * h] + 256 * y[f][2 * h + 1];
-    const int64_t v = int64_t{high} * 65536 + low;
-    word[i] = static_cast<uint32_t>(v);
-    carry[i] = static_cast<int32_t>(v >> 32);
+    word[i] = static_cast<uint32_t>(low) + 65536u * static_cast<uint32_t>(high);
+    carry[i] = high + (low >> 16);
   }
   return make_uint4(word[0], word[1], word[2], word[3]);
 }
@@ -126,7 +119,7 @@ __device__ __forceinline__ void multiply(const Fragments<Layout::kSteps>& residu
   constexpr int kStride = Layout::kStride;
   int32_t carry[4];
 #pragma unroll
-  for (int i = 0; i < 4; ++i) carry[i] = t > 0 ? -kDecodeCarry : 0;
+  for (int i = 0; i < 4; ++i) carry[i] = t > 0 ? -kDecodeCarry * 65536 : 0;
   uint32_t* to = columns + (Layout::kSpare + t * kWords) * kStride;
 #pragma unroll(kWords <= 2 ? kWords : 1)
   for (int w = 0; w < kWords; ++w) {
@@ -145,7 +138,7 @@ __device__ __forceinline__ void multiply(const Fragments<Layout::kSteps>& residu
   }
   const int32_t lift = t < 3 ? kDecodeCarry : 0;
   *reinterpret_cast<uint4*>(columns + t * kStride) =
-      make_uint4(carry[0] + lift, carry[1] + lift, carry[2] + lift, carry[3] + lift);
+      make_uint4((carry[0] >> 16) + lift, (carry[1] >> 16) + lift, (carry[2] >> 16) + lift, (carry[3] >> 16) + lift);
 }
 
 // kAligned: LaneEntries.
@@ -156,23 +149,21 @@ __global__ void __launch_bounds__(decode_threads(kWords), decode_blocks(kWords))
   extern __shared__ __align__(16) unsigned char decode_shared[];
   const Layout layout(task.ones, task.pairs);
   const int warps = blockDim.x / 32, warp = threadIdx.x / 32, lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
-  const int64_t step_entries = int64_t{gridDim.x} * warps * kDecodeTile;
-  int64_t base = (int64_t{blockIdx.x} * warps + warp) * kDecodeTile;
-  TilePosition position{static_cast<uint32_t>(base / task.n), static_cast<uint32_t>(base % task.n)};
-  const uint32_t step_rows = static_cast<uint32_t>(step_entries / task.n);
-  const uint32_t step_columns = static_cast<uint32_t>(step_entries % task.n);
-  const OnesLoader<kAligned> ones(task, layout.one_steps, t);
-  const PairsLoader<kAligned> pairs(task, layout.pair_steps, t);
+  const uint32_t step = gridDim.x * warps * kDecodeTile;
+  uint32_t base = (blockIdx.x * warps + warp) * kDecodeTile;
+  EntryPosition position{(base + lane) / task.n, (base + lane) % task.n};
+  const uint32_t step_rows = step / task.n, step_columns = step % task.n;
+  const int8_t* ones = first_ones(task, layout.one_steps, t);
+  const int16_t* pairs = first_pairs(task, layout.pair_steps, t);
   uint32_t ahead[2][4] = {};
-  int2 exponents = {};
-  const auto look_ahead = [&](int64_t entry) {
-    if (entry >= task.entries) return;
+  int2 exponents;
+  const auto look_ahead = [&](uint32_t entry) {
     if constexpr (!Layout::kPairs) {
       const LaneEntries<kAligned> entries(task, entry + 4 * g);
-      ones.load(entries, 0, ahead[0]);
-      if (layout.one_steps > 1) ones.load(entries, 1, ahead[1]);
+      load_ones(task, entries, ones + entries.first, ahead[0]);
+      if (layout.one_steps > 1) load_ones(task, entries, channel_after(ones + entries.first, task.entries, 4), ahead[1]);
     }
-    if (entry + lane < task.entries) exponents = position.exponents(task, lane);
+    exponents = position.exponents(task);
     position.advance(task, step_rows, step_columns);
   };
   look_ahead(base);
@@ -187,12 +178,12 @@ __global__ void __launch_bounds__(decode_threads(kWords), decode_blocks(kWords))
   const int4* constants = reinterpret_cast<const int4*>(decode_shared + layout.combine) + 4 * t;
   const uint32_t* product = reinterpret_cast<const uint32_t*>(decode_shared + layout.product);
 #pragma unroll 1
-  for (; base < task.entries; base += step_entries) {
+  for (; base < task.entries; base += step) {
     Fragments<Layout::kSteps> residues;
     const int exponent = exponents.x + exponents.y - task.bits;
     if constexpr (Layout::kPairs) {
-      look_ahead(base + step_entries);
-      collect(ones, pairs, layout, LaneEntries<kAligned>(task, base + 4 * g), constants, packed);
+      look_ahead(base + step);
+      collect(task, layout, LaneEntries<kAligned>(task, base + 4 * g), ones, pairs, constants, packed);
 #pragma unroll
       for (int s = 0; s < 2 * Layout::kSteps; ++s) {
         if (s >= 2 * layout.steps) break;
@@ -207,14 +198,12 @@ __global__ void __launch_bounds__(decode_threads(kWords), decode_blocks(kWords))
         pack_ones(a, ahead[s]);
         residues.set(s, a);
       }
-      look_ahead(base + step_entries);
+      look_ahead(base + step);
     }
     multiply<Layout, kWords>(residues, table, layout.steps, t, columns + 4 * g);
     __syncwarp();
     if (base + lane < task.entries) {
-      const EntryColumn<kWords> column{columns + lane};
-      join_parts(column, product);
-      round_entry(task, column, exponent, base + lane);
+      finish_entry(task, EntryColumn<kWords>{columns + lane}, product, exponent, base + lane);
     }
     __syncwarp();
   }

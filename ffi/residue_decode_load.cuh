@@ -25,18 +25,33 @@ __device__ inline void transpose_bytes(const uint32_t (&from)[4], uint32_t (&to)
   to[3] = __byte_perm(z, w, 0x7632);
 }
 
-// Where a lane finds its four entries, the last entries of all in place of what lies beyond them.
+// from + i channel, in one instruction.
+template <class T>
+__device__ __forceinline__ const T* channel_after(const T* from, uint32_t channel, int i) {
+  if (i == 0) return from;
+#if defined(__CUDA_ARCH__)
+  uint64_t at;
+  asm("mad.wide.u32 %0, %1, %2, %3;"
+      : "=l"(at)
+      : "r"(channel), "r"(i * static_cast<int>(sizeof(T))), "l"(reinterpret_cast<uint64_t>(from)));
+  return reinterpret_cast<const T*>(at);
+#else
+  return from + uint64_t{channel} * i;
+#endif
+}
+
+// A lane's four entries; where some lie beyond the last, the last ones in their place.
 //   kAligned: the number of entries is a multiple of 4, and channels start on 16 bytes
 template <bool kAligned>
 struct LaneEntries {
-  int64_t first;
-  int offset[4];
+  uint32_t first;
+  uint32_t offset[4];
 
-  __device__ __forceinline__ LaneEntries(const DecodeTask& task, int64_t entry) {
-    const int64_t last = task.entries - (kAligned ? 4 : 1);
+  __device__ __forceinline__ LaneEntries(const DecodeTask& task, uint32_t entry) {
+    const uint32_t last = task.entries - (kAligned ? 4 : 1);
     first = entry < last ? entry : last;
 #pragma unroll
-    for (int j = 0; j < 4; ++j) offset[j] = kAligned || last - first >= j ? j : static_cast<int>(last - first);
+    for (uint32_t j = 0; j < 4; ++j) offset[j] = kAligned || last - first >= j ? j : last - first;
   }
 
   template <class T>
@@ -63,25 +78,36 @@ __device__ inline int first_modulus(int t, int each, int count) {
   const int last = count > each ? count - each : 0;
   return t * each < last ? t * each : last;
 }
+// A lane's first channels, entry 0.
+__device__ __forceinline__ const int8_t* first_ones(const DecodeTask& task, int steps, int t) {
+  return task.small + int64_t{first_modulus(t, 4 * steps, task.ones)} * task.entries;
+}
+__device__ __forceinline__ const int16_t* first_pairs(const DecodeTask& task, int steps, int t) {
+  return task.wide + int64_t{3 * first_modulus(t, 2 * steps, task.pairs)} * task.entries;
+}
 
-// A lane's moduli of one digit, four a step.
+// Four moduli of one digit.
 template <bool kAligned>
-struct OnesLoader {
-  const int8_t* from;  // entry 0 of the lane's first channel
-  int64_t channel;
-
-  __device__ __forceinline__ OnesLoader(const DecodeTask& task, int steps, int t)
-      : from(task.small + first_modulus(t, 4 * steps, task.ones) * task.entries), channel(task.entries) {}
-  __device__ __forceinline__ void load(const LaneEntries<kAligned>& entries, int step, uint32_t (&to)[4]) const {
-    const int8_t* at = from + 4 * step * channel + entries.first;
+__device__ __forceinline__ void load_ones(const DecodeTask& task, const LaneEntries<kAligned>& entries,
+                                          const int8_t* from, uint32_t (&to)[4]) {
 #pragma unroll
-    for (int i = 0; i < 4; ++i) {
-      uint32_t x[1];
-      entries.load(at + i * channel, x);
-      to[i] = x[0];
-    }
+  for (int i = 0; i < 4; ++i) {
+    uint32_t x[1];
+    entries.load(channel_after(from, task.entries, i), x);
+    to[i] = x[0];
   }
-};
+}
+// The three channels of two moduli of two digits; the same modulus twice where there is one only.
+template <bool kAligned>
+__device__ __forceinline__ void load_pairs(const DecodeTask& task, const LaneEntries<kAligned>& entries,
+                                           const int16_t* from, uint32_t (&to)[2][3][2]) {
+  const int16_t* second = task.pairs > 1 ? channel_after(from, task.entries, 3) : from;
+#pragma unroll
+  for (int d = 0; d < 3; ++d) {
+    entries.load(channel_after(from, task.entries, d), to[0][d]);
+    entries.load(channel_after(second, task.entries, d), to[1][d]);
+  }
+}
 
 // a[f][h]: registers of one k16 step of fragment f.
 __device__ __forceinline__ void pack_ones(uint32_t (&a)[2][2], const uint32_t (&from)[4]) {
@@ -89,26 +115,6 @@ __device__ __forceinline__ void pack_ones(uint32_t (&a)[2][2], const uint32_t (&
   transpose_bytes(from, to);
   a[0][0] = to[0], a[0][1] = to[1], a[1][0] = to[2], a[1][1] = to[3];
 }
-
-// A lane's moduli of two digits, two a step, of three channels each. With one modulus in all it is loaded twice.
-template <bool kAligned>
-struct PairsLoader {
-  const int16_t* from;
-  int64_t channel, second;  // from one channel to the next, and from the first modulus of a step to the other
-
-  __device__ __forceinline__ PairsLoader(const DecodeTask& task, int steps, int t)
-      : from(task.wide + 3 * first_modulus(t, 2 * steps, task.pairs) * task.entries),
-        channel(task.entries),
-        second(task.pairs > 1 ? 3 * task.entries : 0) {}
-  __device__ __forceinline__ void load(const LaneEntries<kAligned>& entries, int step, uint32_t (&to)[2][3][2]) const {
-    const int16_t* at = from + 6 * step * channel + entries.first;
-#pragma unroll
-    for (int i = 0; i < 2; ++i) {
-#pragma unroll
-      for (int d = 0; d < 3; ++d) entries.load(at + i * second + d * channel, to[i][d]);
-    }
-  }
-};
 
 // constants: {c_0, c_1, c_2, -p}, {round(2^32 / p)} of each of the two moduli.
 __device__ __forceinline__ void pack_pairs(uint32_t (&a)[2][2], const uint32_t (&from)[2][3][2],

@@ -59,9 +59,9 @@ struct EntryColumn {
   __device__ uint32_t& word(int i) const { return first[(Layout::kSpare + i) * Layout::kStride]; }
 };
 
-// The words of sum_i r_i M_i - q P, q = round(sum_i r_i M_i / P), in place of those of the parts; zeros in spare rows.
-template <int kWords>
-__device__ __forceinline__ void join_parts(const EntryColumn<kWords>& column, const uint32_t* product) {
+// store(i, word) for the words of sum_i r_i M_i - q P, q = round(sum_i r_i M_i / P), from those of the parts.
+template <int kWords, class Store>
+__device__ __forceinline__ void join_parts(const EntryColumn<kWords>& column, const uint32_t* product, Store store) {
   using Layout = DecodeLayout<kWords>;
   constexpr int kAll = Layout::kAll;
   double inverse;
@@ -82,11 +82,10 @@ __device__ __forceinline__ void join_parts(const EntryColumn<kWords>& column, co
       const int i = 4 * w4 + j;
       if (i > 0 && i % kWords == 0) carry += column.spare(i / kWords - 1);
       const uint64_t v = static_cast<uint64_t>(size) * p_word[j] + column.word(i) + carry;
-      column.word(i) = static_cast<uint32_t>(v);
+      store(i, static_cast<uint32_t>(v));
       carry = static_cast<uint32_t>(v >> 32);
     });
   });
-  each<3>(3, [&](int i) { column.spare(i + 1) = 0; });
 }
 
 JAXMD_INLINE bool is_moderate(int exponent) { return exponent >= -1000 && exponent <= 1000; }
@@ -94,7 +93,7 @@ JAXMD_INLINE bool is_moderate(int exponent) { return exponent >= -1000 && expone
 // Any limbs: word(i) of a number in two's complement, times 2^(exponent - w).
 template <class Words>
 __device__ void round_carefully(const DecodeTask& task, const Words& word, int count, int exponent,
-                                int64_t at) {
+                                uint32_t at) {
   const int limbs = task.out.count;
   const bool negative = static_cast<int32_t>(word(count - 1)) < 0;
   int low = -task.bits;   // the integer times 2^low is rounded, then scaled
@@ -124,7 +123,7 @@ __device__ void round_carefully(const DecodeTask& task, const Words& word, int c
 
 template <int kWords>
 __device__ __noinline__ void round_entry_carefully(const DecodeTask& task, EntryColumn<kWords> column, int exponent,
-                                                   int64_t at) {
+                                                   uint32_t at) {
   round_carefully(task, [column](int i) { return column.word(i); }, DecodeLayout<kWords>::kAll, exponent, at);
 }
 
@@ -146,10 +145,21 @@ __device__ inline bool any_bit_below(const EntryColumn<kWords>& column, int posi
   return any != 0;
 }
 
-// The words times 2^(exponent - w) in limbs.
+// Exponents of x 2^e that are added to x, 2^61 <= |x| <= 2^62, without a look at overflow or subnormal numbers.
+constexpr int kHighest = 930, kLowest = -1080;
+JAXMD_INLINE double times_power(uint64_t x, int e) {
+  const uint32_t high = static_cast<uint32_t>(x >> 32) + (static_cast<uint32_t>(e) << 20);
+  return from_bits(static_cast<uint64_t>(high) << 32 | static_cast<uint32_t>(x));
+}
+// The last word of a number less x, which is the number rounded to a multiple of 2^9.
+JAXMD_INLINE uint32_t rest_of(uint32_t low, uint64_t x, uint32_t sign) {
+  return low + static_cast<uint32_t>(x) * (static_cast<int32_t>(sign) < 0 ? 512u : -512u);
+}
+
+// A column's words times 2^(exponent - w) in limbs.
 template <int kWords>
-__device__ __forceinline__ void round_entry(const DecodeTask& task, const EntryColumn<kWords>& column, int exponent,
-                                            int64_t at) {
+__device__ __forceinline__ void round_column(const DecodeTask& task, const EntryColumn<kWords>& column, int exponent,
+                                             uint32_t at) {
   constexpr int kAll = DecodeLayout<kWords>::kAll;
   const int lowest = exponent - task.bits - 8 * task.raised;  // the exponent of word 0
   int position = 32 * (kAll - 1);  // `top` and what is below this bit are left; top has two bits of sign or more
@@ -182,14 +192,54 @@ __device__ __forceinline__ void round_entry(const DecodeTask& task, const EntryC
     if (bottom << shift == 0) stuck = any_bit_below(column, position) ? 1 : 0;
     const uint64_t x = bits_of(static_cast<double>(two_words(high, low | stuck)));
     e = lowest + position;
-    if (limb == 0) fast = e <= 930;
-    task.out.limb[limb][at] = from_bits(x + (static_cast<uint64_t>(static_cast<uint32_t>(e) << 20) << 32));
+    if (limb == 0) fast = e <= kHighest;
+    task.out.limb[limb][at] = times_power(x, e);
     if (++limb == task.out.count) break;
-    // x is a multiple of 2^9 below 2^62, its last bits those of the significand
-    top = low + static_cast<uint32_t>(x) * (static_cast<int32_t>(top) < 0 ? 512 : -512);
+    top = rest_of(low, x, top);
     read_bits(column, position, middle, bottom);
   }
-  if (!fast || e < -1080) round_entry_carefully(task, column, exponent, at);
+  if (!fast || e < kLowest) round_entry_carefully(task, column, exponent, at);
+}
+
+// The same with words in registers, for at most kWords limbs; answers false where a branch of the above is needed.
+template <int kWords>
+__device__ __forceinline__ bool round_words(const DecodeTask& task, uint32_t (&w)[4 * kWords], int exponent,
+                                            uint32_t at) {
+  constexpr int kAll = 4 * kWords;
+  int e = exponent - task.bits - 8 * task.raised + 32 * (kAll - 1);
+  bool ok = true;
+#pragma unroll
+  for (int limb = 0; limb < kWords; ++limb) {
+    uint32_t &top = w[kAll - 1], &middle = w[kAll - 2], &bottom = w[kAll - 3];
+    const uint32_t same = same_leading_bits(top);
+    const int shift = static_cast<int>(same) - 2;
+    ok = ok && same <= 31 && bottom << (shift & 31) != 0;
+    e -= 32 + shift;
+    if (limb == 0) ok = ok && e <= kHighest;
+    const uint32_t high = funnel_left(middle, top, shift), low = funnel_left(bottom, middle, shift);
+    const uint64_t x = bits_of(static_cast<double>(two_words(high, low | 1)));
+    task.out.limb[limb][at] = times_power(x, e);
+    if (limb + 1 == kWords || limb + 1 == task.out.count) break;
+    top = rest_of(low, x, top);
+#pragma unroll
+    for (int j = 0; j < 2 * (kWords - 1 - limb); ++j) w[kAll - 2 - j] = funnel_left(w[kAll - 4 - j], w[kAll - 3 - j], shift);
+  }
+  return ok && e >= kLowest;
+}
+
+template <int kWords>
+__device__ __forceinline__ void finish_entry(const DecodeTask& task, const EntryColumn<kWords>& column,
+                                             const uint32_t* product, int exponent, uint32_t at) {
+  if constexpr (kWords <= 4) {
+    if (task.out.count <= kWords) {
+      uint32_t w[4 * kWords];
+      join_parts(column, product, [&](int i, uint32_t word) { w[i] = word; });
+      if (round_words<kWords>(task, w, exponent, at)) return;
+    }
+  }
+  join_parts(column, product, [&](int i, uint32_t word) { column.word(i) = word; });
+  each<3>(3, [&](int i) { column.spare(i + 1) = 0; });
+  round_column(task, column, exponent, at);
 }
 
 }  // namespace JAXMD_ISA

@@ -18,14 +18,14 @@ struct DecodeTask {
   const int32_t *row, *column;       // [batch, m], [batch, n]
   const uint4* tables;               // DecodeLayout::tables bytes
   LimbPointers<double> out;
-  int64_t entries, m, n;
+  uint32_t entries, rows, m, n;  // entries: rows of n; rows: those of all matrices of m
   int ones, pairs;  // moduli of one and of two digits
   int bits;         // w
   int raised;       // bytes below the lowest of M_i and P
 };
 
 constexpr int kDecodeTile = 32;            // entries of a warp at a time
-constexpr int32_t kDecodeCarry = 1 << 16;  // makes the carries out of a part positive
+constexpr int32_t kDecodeCarry = 1 << 15;  // makes the carries out of a part positive
 
 constexpr int decode_threads(int words) { return words <= 4 ? 256 : words <= 7 ? 320 : words <= 14 ? 512 : 384; }
 constexpr int decode_blocks(int words) { return words <= 2 ? 3 : words <= 7 ? 2 : 1; }  // of a multiprocessor
