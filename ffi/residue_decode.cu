@@ -102,18 +102,19 @@ ffi::Error residue_decode(cudaStream_t stream, int64_t bits, int64_t words, int6
   task.m = static_cast<uint32_t>(m);
   task.n = static_cast<uint32_t>(n);
   task.entries = static_cast<uint32_t>(rows * n);
+  task.batch_of_row = static_cast<uint32_t>(std::min((int64_t{1} << 32) / m, (int64_t{1} << 32) - 1));
   task.ones = static_cast<int>(small[0]);
   task.pairs = static_cast<int>(wide[0] / 3);
   const Kernel kernel = choose_among<1, 2, 3, 4, 5, 7, 10, 14, 18>(task, words);
   if (kernel.launch == nullptr || table.size() != 1 || 4 * table[0] != kernel.tables || bits < 1 || bits > 1055 ||
       raised < 0 || raised >= 16 * words || !starts_on_16_bytes(tables)) {
     return invalid(kWho, "tables have shape " + shape_text(table) + ", bits is " + std::to_string(bits) + ", words " +
-                             std::to_string(words) + ", raised " + std::to_string(raised) + " for residues of shapes " +
-                             shape_text(small) + " and " + shape_text(wide) + "; wanted what _residue_tables.py makes.");
+                             std::to_string(words) + ", raised " + std::to_string(raised) + " for residues " +
+                             shape_text(small) + " and " + shape_text(wide) + "; wanted those of _residue_tables.py.");
   }
   task.tables = reinterpret_cast<const uint4*>(tables);
   task.bits = static_cast<int>(bits);
-  task.raised = static_cast<int>(raised);
+  task.lowest = static_cast<int>(-2 * bits - 8 * raised);
   const cudaError_t status = kernel.launch(task, stream);
   if (status == cudaSuccess) return ffi::Error::Success();
   return ffi::Error(ffi::ErrorCode::kInternal, std::string(kWho) + ": " + cudaGetErrorString(status) + ".");

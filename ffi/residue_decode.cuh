@@ -40,9 +40,9 @@ struct EntryPosition {
   // row_i and column_j; the last row's beyond the last entry.
   __device__ __forceinline__ int2 exponents(const DecodeTask& task) const {
     const uint32_t i = row < task.rows ? row : task.rows - 1;
-    uint64_t j = column;
-    if (i >= task.m) j += uint64_t{i / task.m} * task.n;
-    return make_int2(task.row[i], task.column[j]);
+    uint32_t batch = high_product(i, task.batch_of_row);  // i / m, or one less
+    if (i - batch * task.m >= task.m) ++batch;
+    return make_int2(task.row[i], task.column[uint64_t{batch} * task.n + column]);
   }
   // On by (rows, columns), columns < n.
   __device__ __forceinline__ void advance(const DecodeTask& task, uint32_t rows, uint32_t columns) {
@@ -161,7 +161,8 @@ __global__ void __launch_bounds__(decode_threads(kWords), decode_blocks(kWords))
     if constexpr (!Layout::kPairs) {
       const LaneEntries<kAligned> entries(task, entry + 4 * g);
       load_ones(task, entries, ones + entries.first, ahead[0]);
-      if (layout.one_steps > 1) load_ones(task, entries, channel_after(ones + entries.first, task.entries, 4), ahead[1]);
+      const int8_t* second = channel_after(ones + entries.first, task.entries, 4);
+      if (layout.one_steps > 1) load_ones(task, entries, second, ahead[1]);
     }
     exponents = position.exponents(task);
     position.advance(task, step_rows, step_columns);
@@ -180,7 +181,7 @@ __global__ void __launch_bounds__(decode_threads(kWords), decode_blocks(kWords))
 #pragma unroll 1
   for (; base < task.entries; base += step) {
     Fragments<Layout::kSteps> residues;
-    const int exponent = exponents.x + exponents.y - task.bits;
+    const int exponent = exponents.x + exponents.y;
     if constexpr (Layout::kPairs) {
       look_ahead(base + step);
       collect(task, layout, LaneEntries<kAligned>(task, base + 4 * g), ones, pairs, constants, packed);
@@ -198,6 +199,7 @@ __global__ void __launch_bounds__(decode_threads(kWords), decode_blocks(kWords))
         pack_ones(a, ahead[s]);
         residues.set(s, a);
       }
+      __syncwarp();
       look_ahead(base + step);
     }
     multiply<Layout, kWords>(residues, table, layout.steps, t, columns + 4 * g);

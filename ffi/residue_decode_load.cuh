@@ -1,12 +1,12 @@
 // Residues of a tile of 32 entries, from their channels to fragments of the residue decoder (residue_decode.cuh).
 //
-// Tiling:  lane 4 g + t loads entries 4 g .. 4 g + 3 of 4 one-digit or 2 two-digit moduli a k16 step, which are what its
-//          registers of the fragments hold: rows are entries (row g + 8 h of fragment f: entry 2 f + h of the lane's
+// Tiling:  lane 4 g + t loads entries 4 g .. 4 g + 3 of 4 one-digit or 2 two-digit moduli a k16 step: what its
+//          registers of the fragments hold. Rows are entries (row g + 8 h of fragment f: entry 2 f + h of the lane's
 //          four), columns 4 t .. 4 t + 3 are 4 residues, or low and high byte of 2.
 //          Lane t's moduli follow one another; where they end early, they start early: some are loaded twice, and once
 //          meet zeros of the table. So no load is conditional.
 // Two digits: r = x - p round(x / p) for x = c_0 m_0 + c_1 m_1 + c_2 m_2. The weights c are multiplied by a unit of the
-//          ring mod p that makes them small, M_i by its inverse: |x| < 2^28, so that one multiplication by 2^32 / p is
+//          ring mod p that makes them small, M_i by its inverse: |x| < 2^27, so that one multiplication by 2^32 / p is
 //          enough, and r, not always centred, is less than p/2 + p/64, which two balanced bytes hold.
 #pragma once
 
@@ -62,12 +62,12 @@ struct LaneEntries {
 #pragma unroll
       for (int j = 0; j < 4; ++j) {
         const int shift = 8 * sizeof(T) * j;
-        to[shift / 32] |= (static_cast<uint32_t>(from[offset[j]]) & ((1u << 8 * sizeof(T)) - 1)) << shift % 32;
+        to[shift / 32] |= (static_cast<uint32_t>(__ldg(from + offset[j])) & ((1u << 8 * sizeof(T)) - 1)) << shift % 32;
       }
     } else if constexpr (sizeof(T) == 1) {
-      to[0] = *reinterpret_cast<const uint32_t*>(from);
+      to[0] = __ldg(reinterpret_cast<const uint32_t*>(from));
     } else {
-      const uint2 v = *reinterpret_cast<const uint2*>(from);
+      const uint2 v = __ldg(reinterpret_cast<const uint2*>(from));
       to[0] = v.x, to[1] = v.y;
     }
   }

@@ -1,13 +1,14 @@
 // The last steps of the residue decoder (residue_decode.cuh), one entry a thread: the four parts of its integer become
 // words less q P, and those become limbs.
 //
-// Idea:   words stay in the entry's column of shared memory. A limb is the next 62 bits, the rest stuck to the last of
-//         them, through one int64 -> double conversion, which rounds as wanted; what it leaves over, smaller than 2^9 in
-//         size, and two words read from where it ends are the next 62 bits. What is rare has branches: bits that are
-//         nothing but sign go by whole words, and the rest is only looked at where the next 32 bits are zeros.
+// Idea:   a limb is the next 62 bits, the rest stuck to the last of them, through one int64 -> double conversion, which
+//         rounds as wanted; what it leaves over, smaller than 2^9 in size, and 64 bits read from where it ends are the
+//         next. Words stay in the entry's column of shared memory, or for up to kWords <= 4 limbs in registers; those
+//         have no branches for what is rare, and are made again with the others where one is needed: bits that are
+//         nothing but sign, which go by whole words, and 32 zeros after a limb, so that the rest must be looked at.
 // Exact:  integers throughout; a limb's exponent is added to its bits. Where a limb would be subnormal or near
 //         overflow, the words are rounded as jaxmd_renormalize does and scaled as jaxmd_scale does.
-// Cost:   5 instructions a word, 32 a limb.
+// Cost:   instructions: 3 a word, 17 a limb in registers; 5 a word, 32 a limb in shared memory.
 #pragma once
 
 #include "digits.h"
@@ -97,11 +98,12 @@ __device__ void round_carefully(const DecodeTask& task, const Words& word, int c
   const int limbs = task.out.count;
   const bool negative = static_cast<int32_t>(word(count - 1)) < 0;
   int low = -task.bits;   // the integer times 2^low is rounded, then scaled
+  exponent -= task.bits;
   if (task.bits > 990) {  // up to 2^2048: within range from the last bit of all on
     exponent += low + 1074;
     low = -1074;
   }
-  low -= 8 * task.raised;
+  low += task.lowest + 2 * task.bits;  // of the lowest word
   double x[kMaxProductLimbs], r[kMaxProductLimbs];
   round_to_limbs(word, count, low, negative, negative, limbs, [&](int i, double limb) { x[i] = limb; });
   const double factor = power_of_two(is_moderate(exponent) ? exponent : 0);
@@ -161,7 +163,7 @@ template <int kWords>
 __device__ __forceinline__ void round_column(const DecodeTask& task, const EntryColumn<kWords>& column, int exponent,
                                              uint32_t at) {
   constexpr int kAll = DecodeLayout<kWords>::kAll;
-  const int lowest = exponent - task.bits - 8 * task.raised;  // the exponent of word 0
+  const int lowest = exponent + task.lowest;
   int position = 32 * (kAll - 1);  // `top` and what is below this bit are left; top has two bits of sign or more
   uint32_t top = column.word(kAll - 1), middle = column.word(kAll - 2), bottom = column.word(kAll - 3);
   int e = 0;
@@ -206,7 +208,7 @@ template <int kWords>
 __device__ __forceinline__ bool round_words(const DecodeTask& task, uint32_t (&w)[4 * kWords], int exponent,
                                             uint32_t at) {
   constexpr int kAll = 4 * kWords;
-  int e = exponent - task.bits - 8 * task.raised + 32 * (kAll - 1);
+  int e = exponent + task.lowest + 32 * (kAll - 1);
   bool ok = true;
 #pragma unroll
   for (int limb = 0; limb < kWords; ++limb) {
@@ -222,7 +224,9 @@ __device__ __forceinline__ bool round_words(const DecodeTask& task, uint32_t (&w
     if (limb + 1 == kWords || limb + 1 == task.out.count) break;
     top = rest_of(low, x, top);
 #pragma unroll
-    for (int j = 0; j < 2 * (kWords - 1 - limb); ++j) w[kAll - 2 - j] = funnel_left(w[kAll - 4 - j], w[kAll - 3 - j], shift);
+    for (int j = 0; j < 2 * (kWords - 1 - limb); ++j) {
+      w[kAll - 2 - j] = funnel_left(w[kAll - 4 - j], w[kAll - 3 - j], shift);
+    }
   }
   return ok && e >= kLowest;
 }

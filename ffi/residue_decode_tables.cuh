@@ -19,9 +19,9 @@ struct DecodeTask {
   const uint4* tables;               // DecodeLayout::tables bytes
   LimbPointers<double> out;
   uint32_t entries, rows, m, n;  // entries: rows of n; rows: those of all matrices of m
-  int ones, pairs;  // moduli of one and of two digits
-  int bits;         // w
-  int raised;       // bytes below the lowest of M_i and P
+  uint32_t batch_of_row;             // floor(2^32 / m), at most 2^32 - 1
+  int ones, pairs;                   // moduli of one and of two digits
+  int bits, lowest;                  // w; the exponent of the lowest word with rows and columns of exponent 0
 };
 
 constexpr int kDecodeTile = 32;            // entries of a warp at a time

@@ -270,8 +270,8 @@ def _decode_in_jax(
     return _residues.decode(small, wide, row, column, plan, limbs)
 
 
-def decode_operands(plan: Plan, platform: str) -> tuple[list[np.ndarray], dict[str, int]]:
-    """The handler's tables, the operands after small, wide, row and column, and its attributes; platform: cpu or cuda."""
+def decode_operands(plan: Plan, platform: str) -> tuple[list[np.ndarray], dict[str, Any]]:
+    """What the handler takes after small, wide, row and column, and its attributes; platform: cpu or cuda."""
     if platform == "cuda":
         tables = _residue_tables.decode_tables(plan)
         return [tables.data], {"bits": plan.bits, "words": tables.words, "raised": tables.raised}

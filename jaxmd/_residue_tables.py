@@ -5,11 +5,11 @@
 They are int32, in the order that a block of the kernel copies to shared memory:
 
     fragments  the balanced bytes of M_i as fragments of int8 products, [steps of 32 rows][words][32 lanes][16 bytes]
-    product    P, 4 words of 0, -P, and as a float64 1 / P in units of the last word but one, padded to 16 bytes
+    product    P, 4 words of 0, -P, and 1 / P in units of the last word but one, a float64
     combine    of two-digit moduli (c_0, c_1, c_2, -p, round(2^32 / p), 0, 0, 0), [steps of 8][lanes t][2][8]
 
-A one-digit modulus has one row of bytes, a two-digit one has two, of M_i and of 256 M_i mod P. In a step of 16 rows lane
-t takes rows 4 t ... 4 t + 3; which moduli those are says `_dealt`.
+A one-digit modulus has one row of bytes, a two-digit one has two, of M_i and of 256 M_i mod P. In a step of 16 rows
+lane t takes rows 4 t ... 4 t + 3; which moduli those are says `_dealt`.
 """
 
 from __future__ import annotations
@@ -100,14 +100,14 @@ def _balanced_bytes(x: int, size: int) -> np.ndarray:
 
 
 @functools.cache
-def _small_weights(p: int, t: int) -> tuple[int, tuple[int, int, int]]:
+def _small_weights(p: int, t: int) -> tuple[int, list[int]]:
     """A unit u mod p and the weights u (1 - t), u (t^2 - t), u t of a two-digit modulus's channels, the smallest such.
 
     By the pigeonhole principle three weights of about p^(2/3) exist.
     """
     units = np.arange(1, p)
-    weights = [(units * (c % p) + p // 2) % p - p // 2 for c in (1 - t, t * t - t, t)]
-    sizes = sum(np.abs(w) for w in weights)
+    weights = np.array([(units * (c % p) + p // 2) % p - p // 2 for c in (1 - t, t * t - t, t)])
+    sizes = np.abs(weights).sum(axis=0)
     best = int(np.argmin(sizes))
     assert int(sizes[best]) * (p // 2 + 1) < 2**27, "one multiplication must give the quotient to 2^-6"
-    return int(units[best]), tuple(int(w[best]) for w in weights)
+    return int(units[best]), weights[:, best].tolist()

@@ -12,7 +12,7 @@ PACKAGE = ROOT / "jaxmd"
 LAYERS = [
     ["_ffi", "_decimal"],
     [
-        *["_primitive", "_linear", "_arith", "_slices", "_residues", "_magnitudes"],
+        *["_primitive", "_linear", "_arith", "_slices", "_residues", "_residue_tables", "_magnitudes"],
         *["_bits", "_specs", "_fused", "_fma", "_steps", "_chain"],
         *["_explain_text", "_explain_picture", "_explain", "_certificate", "_issue", "_verify", "_probe", "tensorcore"],
     ],
