@@ -66,35 +66,55 @@ struct Fragments {
   }
 };
 
-// Residues of any number of moduli: loaded a step ahead, packed in the lane's own part of shared memory.
+// Residues of any number of moduli, packed in the lane's own part of shared memory: [k32 step][f][32 lanes][16 bytes].
+// Two steps are under way at a time, one of them being loaded.
 template <bool kAligned, class Layout>
 __device__ __forceinline__ void collect(const DecodeTask& task, const Layout& layout,
                                         const LaneEntries<kAligned>& entries, const int8_t* ones, const int16_t* pairs,
                                         const int4* constants, uint4* own) {
-  uint32_t small[4], wide[2][3][2];
+  const auto put = [&](int step, const uint32_t(&a)[2][2]) {
+    uint2* to = reinterpret_cast<uint2*>(own + step / 2 * 64) + step % 2;
+    to[0] = make_uint2(a[0][0], a[0][1]);
+    to[64] = make_uint2(a[1][0], a[1][1]);
+  };
+  const int one_steps = layout.one_steps, pair_steps = layout.pair_steps;
+  const int64_t second = task.pairs > 1 ? int64_t{3} * task.entries : 0;  // a modulus alone is loaded twice
+  uint32_t small[2][4], wide[2][2][3][2];
   ones += entries.first;
   pairs += entries.first;
-  if (layout.one_steps > 0) load_ones(task, entries, ones, small);
-  if (layout.pair_steps > 0) load_pairs(task, entries, pairs, wide);
+  const auto load_next_ones = [&](int step, int to) {
+    if (step >= one_steps) return;
+    load_ones(task, entries, ones, small[to]);
+    ones = channel_after(ones, task.entries, 4);
+  };
+  const auto load_next_pairs = [&](int step, int to) {
+    if (step >= pair_steps) return;
+    load_pairs(task, entries, pairs, second, wide[to]);
+    pairs = channel_after(pairs, task.entries, 6);
+  };
+  load_next_ones(0, 0);
+  load_next_pairs(0, 0);
 #pragma unroll 1
-  for (int s = 1; s <= layout.one_steps; ++s, own += 32) {
-    uint32_t next[4], a[2][2];
-    if (s < layout.one_steps) ones = channel_after(ones, task.entries, 4);
-    load_ones(task, entries, ones, next);
-    pack_ones(a, small);
-    *own = make_uint4(a[0][0], a[0][1], a[1][0], a[1][1]);
+  for (int s = 0; s < one_steps; s += 2) {
 #pragma unroll
-    for (int i = 0; i < 4; ++i) small[i] = next[i];
+    for (int i = 0; i < 2; ++i) {
+      if (i > 0 && s + i >= one_steps) break;
+      uint32_t a[2][2];
+      load_next_ones(s + i + 1, 1 - i);
+      pack_ones(a, small[i]);
+      put(s + i, a);
+    }
   }
 #pragma unroll 1
-  for (int s = 1; s <= layout.pair_steps; ++s, own += 32, constants += 16) {
-    uint32_t next[2][3][2], a[2][2];
-    if (s < layout.pair_steps) pairs = channel_after(pairs, task.entries, 6);
-    load_pairs(task, entries, pairs, next);
-    pack_pairs(a, wide, constants);
-    *own = make_uint4(a[0][0], a[0][1], a[1][0], a[1][1]);
+  for (int s = 0; s < pair_steps; s += 2) {
 #pragma unroll
-    for (int i = 0; i < 12; ++i) wide[i / 6][i / 2 % 3][i % 2] = next[i / 6][i / 2 % 3][i % 2];
+    for (int i = 0; i < 2; ++i) {
+      if (i > 0 && s + i >= pair_steps) break;
+      uint32_t a[2][2];
+      load_next_pairs(s + i + 1, 1 - i);
+      pack_pairs(a, wide[i], constants + 16 * (s + i));
+      put(one_steps + s + i, a);
+    }
   }
 }
 
@@ -126,7 +146,7 @@ __device__ __forceinline__ void multiply(const Fragments<Layout::kSteps>& residu
     int x[2][4] = {}, y[2][4] = {};
 #pragma unroll
     for (int s = 0; s < Layout::kSteps; ++s) {
-      if (s > 0 && s >= steps) break;
+      if (s == Layout::kSteps - 1 && s >= steps) break;
       const uint4 b = table[(s * kWords + w) * 32];
 #pragma unroll
       for (int f = 0; f < 2; ++f) {
@@ -186,10 +206,10 @@ __global__ void __launch_bounds__(decode_threads(kWords), decode_blocks(kWords))
       look_ahead(base + step);
       collect(task, layout, LaneEntries<kAligned>(task, base + 4 * g), ones, pairs, constants, packed);
 #pragma unroll
-      for (int s = 0; s < 2 * Layout::kSteps; ++s) {
-        if (s >= 2 * layout.steps) break;
-        const uint4 v = packed[32 * s];
-        residues.set(s, {{v.x, v.y}, {v.z, v.w}});
+      for (int i = 0; i < 2 * Layout::kSteps; ++i) {
+        const uint4 v = packed[32 * i];
+        uint32_t(&a)[4] = residues.a[i / 2][i % 2];
+        a[0] = v.x, a[1] = v.y, a[2] = v.z, a[3] = v.w;
       }
       __syncwarp();
     } else {

@@ -97,11 +97,11 @@ __device__ __forceinline__ void load_ones(const DecodeTask& task, const LaneEntr
     to[i] = x[0];
   }
 }
-// The three channels of two moduli of two digits; the same modulus twice where there is one only.
+// The three channels of two moduli of two digits; second_entries: from the one to the other.
 template <bool kAligned>
 __device__ __forceinline__ void load_pairs(const DecodeTask& task, const LaneEntries<kAligned>& entries,
-                                           const int16_t* from, uint32_t (&to)[2][3][2]) {
-  const int16_t* second = task.pairs > 1 ? channel_after(from, task.entries, 3) : from;
+                                           const int16_t* from, int64_t second_entries, uint32_t (&to)[2][3][2]) {
+  const int16_t* second = from + second_entries;
 #pragma unroll
   for (int d = 0; d < 3; ++d) {
     entries.load(channel_after(from, task.entries, d), to[0][d]);
@@ -116,13 +116,14 @@ __device__ __forceinline__ void pack_ones(uint32_t (&a)[2][2], const uint32_t (&
   a[0][0] = to[0], a[0][1] = to[1], a[1][0] = to[2], a[1][1] = to[3];
 }
 
-// constants: {c_0, c_1, c_2, -p}, {round(2^32 / p)} of each of the two moduli.
+// constants: {c_0, c_1, c_2, -p}, {round(2^32 / p), 0, 2^31 in two words} of each of the two moduli. What is added
+// before the shift by 32 comes from there so that it is added in the multiplication's instruction.
 __device__ __forceinline__ void pack_pairs(uint32_t (&a)[2][2], const uint32_t (&from)[2][3][2],
                                            const int4* constants) {
 #pragma unroll
   for (int i = 0; i < 2; ++i) {
-    const int4 c = constants[2 * i];
-    const int32_t factor = constants[2 * i + 1].x;
+    const int4 c = constants[2 * i], v = constants[2 * i + 1];
+    const int64_t half = int64_t{v.w} << 32 | static_cast<uint32_t>(v.z);
 #pragma unroll
     for (int f = 0; f < 2; ++f) {
 #pragma unroll
@@ -133,7 +134,7 @@ __device__ __forceinline__ void pack_pairs(uint32_t (&a)[2][2], const uint32_t (
         };
         // r + 128: its second byte is the high digit, its first is the low one + 128
         const int32_t x = c.x * digit(0) + (c.y * digit(1) + (c.z * digit(2) + 128));
-        const uint32_t r = x + high_word(x, factor, int64_t{1} << 31) * c.w;
+        const uint32_t r = x + high_word(x, v.x, half) * c.w;
         a[f][h] = i == 0 ? r : __byte_perm(a[f][h], r, 0x5410) ^ 0x00800080u;
       }
     }

@@ -35,7 +35,7 @@ constexpr int decode_blocks(int words) { return words <= 2 ? 3 : words <= 7 ? 2 
 template <int kWords>
 struct DecodeLayout {
   static constexpr int kAll = 4 * kWords;  // words of an integer
-  // Of k32 steps: moduli of one digit come in 16s, of two digits in 8s.
+  // The most k32 steps, and one more than the fewest: moduli of one digit come in 16s, of two digits in 8s.
   static constexpr int kSteps = kWords <= 2 ? 1 : (kWords + 3) / 2;
   static constexpr bool kPairs = kWords > 2;
   // An entry's column: four rows for the carries out of the parts, then its words, the lowest first. The stride lets
@@ -54,7 +54,8 @@ struct DecodeLayout {
   __host__ __device__ DecodeLayout(int ones, int pairs) {
     one_steps = (ones + 15) / 16;
     pair_steps = (pairs + 7) / 8;
-    steps = (one_steps + pair_steps + 1) / 2;
+    const int needed = (one_steps + pair_steps + 1) / 2;
+    steps = needed < kSteps - 1 ? kSteps - 1 : needed;
     product = steps * kWords * 512;
     combine = product + kProduct;
     tables = combine + pair_steps * 8 * 32;

@@ -6,7 +6,7 @@ They are int32, in the order that a block of the kernel copies to shared memory:
 
     fragments  the balanced bytes of M_i as fragments of int8 products, [steps of 32 rows][words][32 lanes][16 bytes]
     product    P, 4 words of 0, -P, and 1 / P in units of the last word but one, a float64
-    combine    of two-digit moduli (c_0, c_1, c_2, -p, round(2^32 / p), 0, 0, 0), [steps of 8][lanes t][2][8]
+    combine    of two-digit moduli (c_0, c_1, c_2, -p, round(2^32 / p), 0, 2^31, 0), [steps of 8][lanes t][2][8]
 
 A one-digit modulus has one row of bytes, a two-digit one has two, of M_i and of 256 M_i mod P. In a step of 16 rows
 lane t takes rows 4 t ... 4 t + 3; which moduli those are says `_dealt`.
@@ -43,6 +43,7 @@ def decode_tables(plan: Plan) -> Tables:
     narrow, wide = -(-ones // 16), -(-pairs // 8)  # steps of 16 rows
     steps = (narrow + wide + 1) // 2
     words = next(w for w in _WORDS if 16 * w >= size and steps <= _most_steps(w) and (pairs == 0 or w > 2))
+    steps = max(steps, _most_steps(words) - 1)
     raised = 16 * words - size
 
     rows = np.zeros((32 * steps, 16 * words), np.int8)
@@ -56,7 +57,7 @@ def decode_tables(plan: Plan) -> Tables:
         unit, row = _unit(product, p, pow(scale, -1, p)), 16 * (narrow + step) + 4 * t + 2 * i
         rows[row, raised:] = _balanced_bytes(unit, size)
         rows[row + 1, raised:] = _balanced_bytes(_centred(256 * unit, product), size)
-        combine[step, t, i, :5] = (*weights, -p, (2**32 + p // 2) // p)
+        combine[step, t, i, :7] = (*weights, -p, (2**32 + p // 2) // p, 0, -(2**31))
 
     # Rows: step, half of it, lane t, byte of its register. Columns: part of the integer, word, half of it, byte.
     fragments = rows.reshape(steps, 2, 4, 4, 4, words, 2, 2).transpose(0, 5, 4, 7, 2, 6, 1, 3)
