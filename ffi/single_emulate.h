@@ -15,7 +15,7 @@ struct SinglePieces {
 };
 constexpr int32_t kSingleZero = -100000;
 
-// Sums of `chunks` chunks of kSingleSteps instructions of `depth` terms.
+// Sums of `chunks` chunks, by instructions of `depth` terms.
 using SingleEmulator = void(const SinglePieces& a, const SinglePieces& b, int64_t chunks, int depth, bool is_short,
                             float* sums);
 

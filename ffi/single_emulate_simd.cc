@@ -99,17 +99,17 @@ void single_emulate(const SinglePieces& a, const SinglePieces& b, int64_t chunks
   for (int64_t chunk = 0; chunk < chunks; ++chunk) {
     Accumulator x = {};
     const auto product = [&](int step, Pair of) {
-      const int64_t l = (chunk * kSingleSteps + step) * depth, p = l * kN;
+      const int64_t l = chunk * kSingleChunk + step * depth, p = l * kN;
       multiply_add(x, a.significand[of.left] + l, a.exponent[of.left] + l, b.significand[of.right] + p,
                    b.exponent[of.right] + p, depth);
     };
-    for (int step = 0; step < kSingleSteps; ++step) {
+    for (int step = 0; step < kSingleChunk / depth; ++step) {
       for (int i = is_short ? 0 : 3; i < 5; ++i) product(step, kSmall[i]);
     }
     if (is_short) {
       for (int j = 0; j < kN; ++j) rest[j] += x.c[j];
     }
-    for (int step = 0; step < kSingleSteps; ++step) {
+    for (int step = 0; step < kSingleChunk / depth; ++step) {
       if (is_short) x = {};
       product(step, {0, 0});
       if (!is_short) continue;

@@ -9,9 +9,9 @@
 // A residual of f16 needs no scale of its own: the shift puts the largest entries of a row near the top of f16's
 // range, so that residuals keep 11 bits in entries down to 2^-15 of the largest, and are right to 2^-39 of the largest
 // below. Then all three products have one unit and one accumulator.
-// A chunk is four instructions of each kind: the accumulator of the tensor core, which truncates, starts at 0, takes
-// lo hi and hi lo of instruction 0, then of the others, while it is small, and then hi hi of all. Chunks are added in
-// single precision, rounded to nearest, k ascending.
+// A chunk is 32 terms: the accumulator of the tensor core, which truncates, starts at 0, takes lo hi and hi lo of the
+// chunk's first instruction, then of the others, while it is small, and then hi hi of all. Chunks are added in single
+// precision, rounded to nearest, k ascending.
 // In a sum of few terms, or of few that matter, two pieces of 11 bits for 24 and the truncation inside a chunk are what
 // one sees. Short sums have a third piece, which makes the split exact; and their accumulator starts at 0 again for each
 // hi hi, is added with TwoSum, and what that leaves, and the small products of each chunk, are summed apart. The other
@@ -28,7 +28,7 @@ enum class SingleFormat : int64_t { f16 = 0, tf32 = 1 };
 
 constexpr int kSingleTerms = 16;         // that are reordered together
 constexpr int64_t kSingleShort = 1024;   // sums below it are short
-constexpr int kSingleSteps = 4;          // instructions of each kind in a chunk
+constexpr int kSingleChunk = 32;
 constexpr int kSingleNonfinite = 255;    // biased exponent
 
 constexpr int single_depth(SingleFormat format) { return format == SingleFormat::f16 ? 16 : 8; }

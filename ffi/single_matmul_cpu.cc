@@ -81,7 +81,7 @@ ffi::Error single_matmul(ffi::ThreadPool pool, int64_t format_number, ffi::Buffe
   const auto format = static_cast<SingleFormat>(format_number);
   const int depth = single_depth(format);
   const bool is_short = s.k < kSingleShort;
-  const int64_t chunk = kSingleSteps * depth, chunks = (s.k + chunk - 1) / chunk, k = chunks * chunk;
+  const int64_t chunks = (s.k + kSingleChunk - 1) / kSingleChunk, k = chunks * kSingleChunk;
   const int64_t panels = (s.n + kSingleColumns - 1) / kSingleColumns;
   SingleEmulator* const emulate = JAXMD_CHOSEN(single_emulate);
   const float *const all_a = a.typed_data(), *const all_b = b.typed_data();

@@ -27,7 +27,6 @@ struct SingleMmaTile {
   static constexpr int kWarpsM = kWarpsM_, kWarpsN = kWarpsN_, kColumns = kColumns_, kBlocksPerSm = kBlocksPerSm_;
   static constexpr int kBM = 32 * kWarpsM, kBN = kWarpsN * kColumns, kThreads = 32 * kWarpsM * kWarpsN;
   static constexpr int kFragments = kColumns / 8, kSteps = kTf32 ? 2 : 1, kStages = 4, kPieces = kShort ? 3 : 2;
-  static constexpr int kUnits = kSingleSteps / kSteps, kChunkStages = kUnits / 2;  // halves of a stage in a chunk
   static constexpr int kStageA = kBM * 128, kStageB = 32 * kBN * 4, kStage = kStageA + kStageB;  // bytes
   static constexpr int kShared = kStages * kStage;
   static_assert(kBN % 32 == 0 && kBM * 8 % kThreads == 0 && kBN * 8 % kThreads == 0);
@@ -137,36 +136,28 @@ __global__ void __launch_bounds__(Tile::kThreads, Tile::kBlocksPerSm)
   for (int j = 0; j < Tile::kFragments; ++j) {
     w.scale_b[j] = power_of_two(shift_of(columns, at.column + w.column + 8 * j, p.n));
   }
-  constexpr int kUnits = Tile::kUnits, kTogether = Tile::kChunkStages;
-  const int total = (p.k + 32 * kTogether - 1) / (32 * kTogether) * kTogether;
+  const int total = (p.k + 31) / 32;
   int loaded = 0;
   const auto load_next = [&] {
     if (loaded < total) load_stage<Tile>(p, at, shared + loaded % Tile::kStages * Tile::kStage, 32 * loaded);
     ++loaded;
     cp_async_commit();
   };
-  for (int s = 0; s < Tile::kStages - kTogether; ++s) load_next();
+  for (int s = 1; s < Tile::kStages; ++s) load_next();
   float sum[2][Tile::kFragments][4] = {}, rest[2][Tile::kFragments][4] = {};
   const auto each = [](auto body) {
 #pragma unroll
     for (int e = 0; e < 8 * Tile::kFragments; ++e) body(e / 4 / Tile::kFragments, e / 4 % Tile::kFragments, e % 4);
   };
-  for (int first = 0; first < total; first += kTogether) {
-    if (kTogether == 2) {
-      cp_async_wait<0>();
-    } else {
-      cp_async_wait<Tile::kStages - 2>();
-    }
+  for (int stage = 0; stage < total; ++stage) {  // a chunk
+    cp_async_wait<Tile::kStages - 2>();
     __syncthreads();
-    for (int s = 0; s < kTogether; ++s) load_next();  // over stages that every warp left before the barrier
+    load_next();  // over a stage that every warp left before the barrier
     float c[2][Tile::kFragments][4] = {};
-    const auto load = [&](int u) {
-      const int half = 2 * first + u;
-      w.load(shared + half / 2 % Tile::kStages * Tile::kStage, half % 2);
-    };
+    const uint32_t from = shared + stage % Tile::kStages * Tile::kStage;
 #pragma unroll 1
-    for (int u = 0; u < kUnits; ++u) {
-      load(u);
+    for (int half = 0; half < 2; ++half) {
+      w.load(from, half);
 #pragma unroll
       for (int s = 0; s < Tile::kSteps; ++s) {
         if constexpr (Tile::kShort) {
@@ -180,8 +171,8 @@ __global__ void __launch_bounds__(Tile::kThreads, Tile::kBlocksPerSm)
     }
     if (Tile::kShort) each([&](int i, int j, int e) { rest[i][j][e] = __fadd_rn(rest[i][j][e], c[i][j][e]); });
 #pragma unroll 1
-    for (int u = 0; u < kUnits; ++u) {
-      load(u);
+    for (int half = 0; half < 2; ++half) {
+      w.load(from, half);
 #pragma unroll
       for (int s = 0; s < Tile::kSteps; ++s) {
         if (Tile::kShort) each([&](int i, int j, int e) { c[i][j][e] = 0; });

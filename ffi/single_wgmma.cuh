@@ -5,7 +5,7 @@
 // Shapes:  A [batch, m, k], B [batch, k, n] float32, k and n multiples of 4; C [batch, m, n].
 // Tiling:  two warpgroups multiply, 64 rows of A by kN columns of B each; of a third (kHelpers = 2: and a fourth) one
 //          warp copies and three (seven) convert B. Blocks stay and walk over the tiles. With kCluster = 2 two blocks,
-//          one above the other, share B: each copies half of it to both.
+//          one above the other, share B: each copies half of it to both, or, with kShare, converts half of it for both.
 // Stage:   32 of k, as two halves of 16. A: two [128][16] floats, read once, straight into the registers of the tensor
 //          cores, and split there. B: two times kN / 32 blocks [16][32] of floats; a warp takes a block into registers,
 //          a column a lane, and writes the same 2048 bytes as 32 rows of 64 bytes, K-major and swizzled: f16 the hi and
@@ -31,30 +31,32 @@
 namespace jaxmd {
 namespace cuda {
 
-// kShort: for short sums. kHelpers: warpgroups beside the two.
+// kShort: for short sums. kHelpers: warpgroups beside the two. kShare: each block of the cluster converts half of B.
 // kLeaveOut: parts that do nothing, to see what they cost: 1 the split of B, 2 the products, 4 the split of A.
-template <bool kTf32_, int kN_, int kStages_, int kCluster_, bool kShort_, int kHelpers_ = 1, int kLeaveOut_ = 0>
+template <bool kTf32_, int kN_, int kStages_, int kCluster_, bool kShort_, bool kShare_ = false, int kHelpers_ = 1,
+          int kLeaveOut_ = 0, int kChunkStages_ = kSingleChunk / 32>
 struct SingleTile {
   static constexpr int kHelpers = kHelpers_, kWorkers = 4 * kHelpers - 1;  // warpgroups that help, warps that convert
   static constexpr int kLeaveOut = kLeaveOut_;
   static constexpr bool kTf32 = kTf32_;
-  static constexpr bool kShort = kShort_;
+  static constexpr bool kShort = kShort_, kShare = kShare_;
   static constexpr int kN = kN_, kStages = kStages_, kCluster = kCluster_, kPieces = kShort ? 3 : 2;
   static constexpr int kBM = 128, kThreads = 256 + 128 * kHelpers, kFragments = kN / 8;
   static constexpr int kSteps = kTf32 ? 2 : 1;               // instructions a half
-  static constexpr int kUnits = kSingleSteps / kSteps;       // halves of a stage (16 terms) in a chunk
+  static constexpr int kChunkStages = kChunkStages_, kUnits = 2 * kChunkStages;  // stages, and halves, in a chunk
   static constexpr int kHalfA = kBM * 64, kHalfB = kN * 64;  // bytes
-  static constexpr int kBlocks = 2 * kN / 32;                // of B, in a stage
-  static constexpr int kCopied = 2 * (kHalfA + kHalfB), kStage = kCopied + 2 * kHalfB * (kPieces - (kTf32 ? 1 : 2));
+  static constexpr int kBlocks = (kShare ? 1 : 2) * kN / 32;  // of B, in a stage, that a block converts
+  static constexpr int kBuffers = kPieces - (kTf32 ? 0 : 1), kStage = 2 * (kHalfA + kBuffers * kHalfB);
+  static constexpr int kCopied = 2 * kHalfA + (kShare ? 1 : 2) * kHalfB;  // from global memory
   // of B, bytes from hi to lo and to the third piece
   static constexpr int kLo = kTf32 ? 2 * kHalfB : 32, kRest = kTf32 ? 4 * kHalfB : 2 * kHalfB;
   static constexpr int kBarriers = kStages * kStage, kShared = kBarriers + 24 * kStages;
   static constexpr int kReaders = 8 * kCluster;                   // warps that free a stage
-  static constexpr int kChunkStages = kUnits / 2;                 // stages walked through together
   static constexpr int kRegisters = 512 / (2 + kHelpers) / 8 * 8;  // a thread starts with
   static constexpr int kConsumerRegisters = kN > 160 ? 224 : kHelpers == 1 ? 216 : 208;
   static constexpr int kOtherRegisters = ((2 + kHelpers) * kRegisters - 2 * kConsumerRegisters) / kHelpers / 8 * 8;
   static_assert(kN % 32 == 0 && kHalfB % 1024 == 0 && kStage % 1024 == 0);
+  static_assert(!kShare || (kCluster == 2 && !kShort));
   static_assert(kShared + 1024 <= 228 * 1024);
 };
 
@@ -108,6 +110,7 @@ struct SingleBlock {
           mbarrier_wait_cluster(empty + 8 * ring.slot, ring.phase ^ 1);
         }
         mbarrier_expect(barrier, Tile::kCopied);
+        if (Tile::kShare) mbarrier_expect(ready + 8 * ring.slot, Tile::kBuffers * Tile::kHalfB);
 #pragma unroll
         for (int half = 0; half < 2; ++half) {
           const int l = 32 * stage + 16 * half;
@@ -116,7 +119,7 @@ struct SingleBlock {
 #pragma unroll
           for (int block = 0; block < Tile::kN / 32; ++block) {
             const uint32_t to_b = to + 2 * Tile::kHalfA + half * Tile::kHalfB + 2048 * block;
-            if (Tile::kCluster == 1) {
+            if (Tile::kCluster == 1 || Tile::kShare) {
               copy_tile(to_b, map_b, at.column + 32 * block, l, at.plane, barrier);
             } else {
               copy_tile_to_all(to_b, map_b, at.column + 32 * block, l, at.plane, barrier, 3);
@@ -128,7 +131,8 @@ struct SingleBlock {
     });
   }
 
-  // `worker` of kWorkers warps takes every kWorkers-th block; a lane has a column of it.
+  // `worker` of kWorkers warps takes every kWorkers-th block; a lane has a column of it. With kShare they are those of
+  // half `rank`, and go on to the same place of the other block of the cluster, whose copying thread expects them.
   __device__ __forceinline__ void convert(int worker, int lane) const {
     constexpr int kWorkers = Tile::kWorkers, kRounds = (Tile::kBlocks + kWorkers - 1) / kWorkers;
     constexpr int kColumns = Tile::kN / 32;
@@ -145,7 +149,8 @@ struct SingleBlock {
       };
 #pragma unroll 1
       for (int stage = 0; stage < stages; ++stage) {
-        const uint32_t first = shared + ring.slot * Tile::kStage + 2 * Tile::kHalfA + 2048 * worker;
+        const uint32_t first = shared + ring.slot * Tile::kStage + 2 * Tile::kHalfA + 2048 * worker +
+                               (Tile::kShare ? rank * Tile::kHalfB : 0);
         mbarrier_wait(full + 8 * ring.slot, ring.phase);
 #pragma unroll
         for (int r = 0; r < (Tile::kLeaveOut & 1 ? 0 : kRounds); ++r) {
@@ -153,7 +158,20 @@ struct SingleBlock {
         }
         fence_shared_async();
         __syncwarp();
-        if (lane == 0) mbarrier_arrive(ready + 8 * ring.slot);
+        if (lane == 0) {
+          if constexpr (Tile::kShare) {
+#pragma unroll
+            for (int r = 0; r < kRounds; ++r) {
+              if (!exists(r)) continue;
+#pragma unroll
+              for (int i = 0; i < Tile::kBuffers; ++i) {
+                const uint32_t block = first + 2048 * kWorkers * r + 2 * Tile::kHalfB * i;
+                copy_to_block(block, 2048, rank ^ 1, ready + 8 * ring.slot);
+              }
+            }
+          }
+          mbarrier_arrive(ready + 8 * ring.slot);
+        }
         ring.advance<Tile::kStages>();
       }
     });
@@ -342,7 +360,7 @@ __global__ void __launch_bounds__(Tile::kThreads, 1)
   if (threadIdx.x == 0) {
     for (int s = 0; s < Tile::kStages; ++s) {
       mbarrier_init(block.full + 8 * s, 1);
-      mbarrier_init(block.ready + 8 * s, Tile::kWorkers);
+      mbarrier_init(block.ready + 8 * s, Tile::kWorkers + Tile::kShare);
       mbarrier_init(block.empty + 8 * s, Tile::kReaders);
     }
     mbarrier_fence_init();

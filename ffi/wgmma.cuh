@@ -130,6 +130,14 @@ __device__ inline void mbarrier_wait_cluster(uint32_t barrier, uint32_t parity) 
       "r"(parity)
       : "memory");
 }
+// "cp.async.bulk", shared memory to the same address in block `rank`, with completion at its barrier; multiples of 16.
+__device__ inline void copy_to_block(uint32_t shared, uint32_t bytes, uint32_t rank, uint32_t barrier) {
+  asm volatile(
+      "{\n .reg .b32 to, at;\n mapa.shared::cluster.u32 to, %0, %2;\n mapa.shared::cluster.u32 at, %3, %2;\n"
+      "cp.async.bulk.shared::cluster.shared::cta.mbarrier::complete_tx::bytes [to], [%0], %1, [at];\n}" ::"r"(shared),
+      "r"(bytes), "r"(rank), "r"(barrier)
+      : "memory");
+}
 // copy_tile to the same address, with completion at the same barrier, of every block whose bit is set.
 __device__ inline void copy_tile_to_all(uint32_t shared, const void* tensor_map, int x, int y, int z, uint32_t barrier,
                                         uint16_t blocks) {

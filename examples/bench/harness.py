@@ -110,12 +110,14 @@ def rounded(value: Any) -> Any:
     return float(f"{value:.5g}") if isinstance(value, float) else value
 
 
-def arguments(description: str | None) -> argparse.Namespace:
-    """The options every benchmark has; also turns x64 on."""
+def arguments(description: str | None, **switches: str) -> argparse.Namespace:
+    """The options every benchmark has, and a script's own switches with their help; also turns x64 on."""
     parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", metavar="FILE", help="append the JSON lines to this file")
     parser.add_argument("--quick", action="store_true", help="small sizes only")
     parser.add_argument("--limit", type=float, default=0, help="seconds after which no further case is started")
+    for name, text in switches.items():
+        parser.add_argument(f"--{name}", action="store_true", help=text)
     parsed = parser.parse_args()
     jax.config.update("jax_enable_x64", True)
     return parsed

@@ -1,11 +1,11 @@
 """Products of float32 matrices: every engine of jaxmd.matmul_f32 beside XLA's, in one run, error beside speed.
 
-    python examples/bench/single.py [--quick] [--limit SECONDS] [--out FILE]
+    python examples/bench/single.py [--tiles] [--quick] [--limit SECONDS] [--out FILE]
 
 n x n matrices, entries uniform in (-1, 1). TFLOPS is 2 n^3 / time / 10^12, for every engine. The error is the relative
-residual |C - AB| / |AB| (Frobenius) of 64 rows, against the float64 product, whose terms are exact. On a GPU each tile
-of the kernels is measured too (engine "f16 256x192" and so on), and the handler without the search for the largest
-entries.
+residual |C - AB| / |AB| (Frobenius) of 64 rows, against the float64 product, whose terms are exact. "f32" is XLA's
+product at Precision.HIGHEST. With --tiles, on a GPU, the handler alone is measured instead, without the search for the
+largest entries: each tile of its kernels (engine "f16 256x192" and so on).
 """
 
 from __future__ import annotations
@@ -28,12 +28,15 @@ Product = Callable[[jax.Array, jax.Array], jax.Array]
 TILES = {
     "f16x3": [
         "f16 256x192",
+        "f16 256x192 shared",
+        "f16 256x128 shared",
         "f16 128x96",
         "f16 mma 128x128",
         "f16 mma 64x64",
     ],
     "tf32x3": [
         "tf32 256x160",
+        "tf32 256x160 shared",
         "tf32 256x128",
         "tf32 128x64",
         "tf32 mma 128x128",
@@ -44,23 +47,23 @@ PRESETS = ["BF16_BF16_F32_X9", "BF16_BF16_F32_X6", "TF32_TF32_F32_X3", "TF32_TF3
 
 
 def main() -> None:
-    arguments = harness.arguments(__doc__)
+    arguments = harness.arguments(__doc__, tiles="measure the tiles of the kernels, alone")
     report = harness.Report(arguments)
     gpu = harness.on_gpu()
-    sizes = (8192, 4096, 2048, 1024) if gpu and not arguments.quick else (1024, 512)
-    ours = [(engine, ours_by(engine)) for engine in ("f16x3", "tf32x3", "int8", "f32")]
-    theirs = [(f"XLA {name}", xla(getattr(lax.DotAlgorithmPreset, name))) for name in PRESETS if gpu]
-    for products in (ours, theirs):  # XLA tries many kernels for each of its own, which takes longer than all else
-        for n in sizes:
-            sets = [operands(n, seed) for seed in range(min(8, max(2, 8192 // n)))]
-            exact = np.asarray(sets[0][0], np.float64)[sample(n)] @ np.asarray(sets[0][1], np.float64)
-            for name, product in products:
-                if not report.time_left():
-                    return
-                case(report, name, product, n, sets, exact)
-            for engine, tile in ((engine, tile) for engine, tiles in TILES.items() for tile in tiles):
-                if gpu and products is ours and report.time_left():
-                    tile_case(report, engine, tile, n, sets, exact)
+    ours = {engine: ours_by(engine) for engine in ("f16x3", "tf32x3", "f32", "int8")}
+    theirs = {f"XLA {name}": xla(getattr(lax.DotAlgorithmPreset, name)) for name in PRESETS if gpu}
+    products = {name: product for name, product in [*ours.items(), *theirs.items()] if not arguments.tiles}
+    for n in (8192, 4096, 2048, 1024) if gpu and not arguments.quick else (1024, 512):
+        sets = [operands(n, seed) for seed in range(min(8, max(2, 8192 // n)))]
+        exact = np.asarray(sets[0][0], np.float64)[sample(n)] @ np.asarray(sets[0][1], np.float64)
+        for name, product in products.items():
+            if not report.time_left():
+                return
+            case(report, name, product, n, sets, exact)
+        for engine, tile in ((engine, tile) for engine, tiles in TILES.items() for tile in tiles if arguments.tiles):
+            if not report.time_left():
+                return
+            tile_case(report, engine, tile, n, sets, exact)
 
 
 def operands(n: int, seed: int) -> tuple[jax.Array, jax.Array]:

@@ -3,7 +3,8 @@
 //   nvcc -O3 -std=c++17 -fmad=false -gencode=arch=compute_90a,code=sm_90a -I ffi \
 //     examples/bench/kernels/single_matmul_bench.cu -o /tmp/single && /tmp/single
 //
-// TFLOPS is 2 n^3 / time / 10^12 of the kernel alone; h2: two warpgroups help. The last columns leave parts out, which
+// TFLOPS is 2 n^3 / time / 10^12 of the kernel alone; s: each block of a cluster converts half of B; h2: two
+// warpgroups help. The last columns leave parts out, which
 // gives wrong results: the split of B, the products, the split of A, both splits. Entries are uniform in (-1, 1): zeros
 // would run at higher clocks.
 #include <cuda.h>
@@ -12,6 +13,7 @@
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
+#include <type_traits>
 
 #include "single_wgmma.cuh"
 #include "tensor_map.cuh"
@@ -82,16 +84,19 @@ double teraflops(const SingleProblem& p, int multiprocessors) {
   return 2.0 * p.m * p.n * p.k / best / 1e9;
 }
 
-template <bool kTf32, int kN, int kStages, int kCluster, int kHelpers>
+template <bool kTf32, int kN, int kStages, int kCluster, bool kShare, int kHelpers, int kChunkStages = 1>
 void report(const char* name, const SingleProblem& p, int multiprocessors) {
-  const auto print = [&](auto tile) { std::printf(" %7.1f", teraflops<decltype(tile)>(p, multiprocessors)); };
-  std::printf("%-18s n = %5d ", name, p.n);
-  print(SingleTile<kTf32, kN, kStages, kCluster, false, kHelpers>());
+  const auto print = [&](auto leave_out) {
+    using Tile = SingleTile<kTf32, kN, kStages, kCluster, false, kShare, kHelpers, leave_out, kChunkStages>;
+    std::printf(" %7.1f", teraflops<Tile>(p, multiprocessors));
+  };
+  std::printf("%-24s n = %5d ", name, p.n);
+  print(std::integral_constant<int, 0>());
   std::printf(" |");
-  print(SingleTile<kTf32, kN, kStages, kCluster, false, kHelpers, 1>());
-  print(SingleTile<kTf32, kN, kStages, kCluster, false, kHelpers, 2>());
-  print(SingleTile<kTf32, kN, kStages, kCluster, false, kHelpers, 4>());
-  print(SingleTile<kTf32, kN, kStages, kCluster, false, kHelpers, 5>());
+  print(std::integral_constant<int, 1>());
+  print(std::integral_constant<int, 2>());
+  print(std::integral_constant<int, 4>());
+  print(std::integral_constant<int, 5>());
   std::printf("\n");
   std::fflush(stdout);
 }
@@ -99,7 +104,7 @@ void report(const char* name, const SingleProblem& p, int multiprocessors) {
 int main() {
   int multiprocessors;
   CHECK(cudaDeviceGetAttribute(&multiprocessors, cudaDevAttrMultiProcessorCount, 0));
-  std::printf("tile                         TFLOPS | without: split of B, products, split of A, both\n");
+  std::printf("tile                               TFLOPS | without: split of B, products, split of A, both\n");
   for (const int n : {4096, 8192}) {
     SingleProblem p = {};
     float *a, *b;
@@ -112,14 +117,16 @@ int main() {
     fill_kernel<<<1024, 256>>>(b, int64_t(n) * n, 2);
     ones_kernel<<<1, 256>>>(ones, n);
     p.a = a, p.b = b, p.row = p.column = ones, p.batch = 1, p.m = p.n = p.k = n;
-    report<false, 192, 5, 2, 1>("f16 256x192", p, multiprocessors);
-    report<false, 192, 5, 1, 1>("f16 128x192", p, multiprocessors);
-    report<false, 160, 6, 2, 1>("f16 256x160", p, multiprocessors);
-    report<false, 160, 6, 2, 2>("f16 256x160 h2", p, multiprocessors);
-    report<false, 96, 8, 1, 1>("f16 128x96", p, multiprocessors);
-    report<true, 160, 4, 2, 1>("tf32 256x160", p, multiprocessors);
-    report<true, 160, 4, 2, 2>("tf32 256x160 h2", p, multiprocessors);
-    report<true, 128, 4, 2, 1>("tf32 256x128", p, multiprocessors);
+    report<false, 192, 5, 2, false, 1, 2>("f16 256x192 chunk 64", p, multiprocessors);
+    report<false, 192, 5, 2, false, 1>("f16 256x192", p, multiprocessors);
+    report<false, 192, 5, 2, true, 1, 2>("f16 256x192 s chunk 64", p, multiprocessors);
+    report<false, 192, 5, 2, true, 1>("f16 256x192 s", p, multiprocessors);
+    report<false, 128, 6, 2, true, 1>("f16 256x128 s", p, multiprocessors);
+    report<false, 128, 6, 2, true, 2>("f16 256x128 s h2", p, multiprocessors);
+    report<true, 160, 4, 2, false, 2>("tf32 256x160 h2", p, multiprocessors);
+    report<true, 160, 4, 2, true, 1>("tf32 256x160 s", p, multiprocessors);
+    report<true, 160, 4, 2, true, 2>("tf32 256x160 s h2", p, multiprocessors);
+    report<true, 128, 4, 2, true, 1>("tf32 256x128 s", p, multiprocessors);
     CHECK(cudaFree(a));
     CHECK(cudaFree(b));
     CHECK(cudaFree(p.c));
