@@ -1,8 +1,9 @@
-// jaxmd_certificate on CUDA: grids of both operands, and whether the product of their magnitudes reaches `bound`.
+// jaxmd_certificate on CUDA: grids of both operands, and whether they are settled and magnitudes reach `bound`.
 //
 // Operands: limbs of A [.., m, k], then of B [.., k, n].
 // Results: row s32 [.., m], column s32 [.., n], certified pred [], shift s32 [.., k] (zeros), and scratch: exponents of
-//   slabs s32 [.., m, parts] and [.., parts, n], magnitudes s8 [.., m, kp] and [.., n, kp].
+//   slabs s32 [.., m, parts] and [.., parts, n], magnitudes s8 [.., m, kp] and [.., n, kp]; with kp = 0 the limbs need
+//   only be settled.
 // Three launches: exponents of slabs, magnitudes, least product. Each kernel's header says what it computes; together
 // they are `settled_exponents`, `shared_exponent` (jaxmd/_slices.py), `magnitudes` and `least` (jaxmd/_magnitudes.py).
 #define JAXMD_ISA cuda
@@ -37,7 +38,8 @@ cudaError_t launch_exponents(cudaStream_t stream, const ExponentTask& task) {
                       : limbs <= 4 ? exponents_kernel<4>
                       : limbs <= 8 ? exponents_kernel<8>
                                    : exponents_kernel<kMaxProductLimbs>;
-  kernel<<<static_cast<unsigned>(task.blocks_a + task.blocks_b), kExponentThreads, 0, stream>>>(task);
+  const int64_t blocks = std::max<int64_t>(1, task.blocks_a + task.blocks_b);
+  kernel<<<static_cast<unsigned>(blocks), kExponentThreads, 0, stream>>>(task);
   return cudaGetLastError();
 }
 
@@ -84,7 +86,7 @@ ffi::Error certificate(cudaStream_t stream, int64_t lhs_limbs, int64_t bound, ff
   const int64_t kp = u->dimensions().size() == a.size() ? u->dimensions()[keep + 1] : 0;
   const int64_t parts_a = part_a->dimensions().size() == a.size() ? part_a->dimensions()[keep + 1] : 0;
   const int64_t parts_b = part_b->dimensions().size() == a.size() ? part_b->dimensions()[keep] : 0;
-  if (kp < std::min<int64_t>(shape.k, 32) || kp % 32 != 0 || kp > kLeastPitch || parts_a < 1 || parts_b < 1) {
+  if (kp % 32 != 0 || kp > kLeastPitch || parts_a < 1 || parts_b < 1) {
     return invalid(kName, "scratch has " + std::to_string(kp) + " magnitudes, " + std::to_string(parts_a) + " and " +
                               std::to_string(parts_b) + " slabs; wanted a multiple of 32 up to 256, and 1 or more.");
   }
@@ -97,6 +99,7 @@ ffi::Error certificate(cudaStream_t stream, int64_t lhs_limbs, int64_t bound, ff
   JAXMD_CHECK(expect_shape(kName, "u", u->dimensions(), a, keep, {shape.m, kp}));
   JAXMD_CHECK(expect_shape(kName, "v", v->dimensions(), a, keep, {shape.n, kp}));
 
+  exponents.certified = certified->typed_data();
   exponents.batch = shape.batch;
   exponents.k = shape.k;
   exponents.a.rows = shape.m;
@@ -119,12 +122,11 @@ ffi::Error certificate(cudaStream_t stream, int64_t lhs_limbs, int64_t bound, ff
   magnitudes.k = shape.k;
   magnitudes.kp = kp;
   magnitudes.blocks_a = quotient(shape.batch * shape.m, 8);
-  magnitudes.blocks_b = shape.batch * quotient(shape.n, 32) * quotient(kp, kMagnitudeSpan);
+  magnitudes.blocks_b = shape.batch * quotient(shape.n, 32) * magnitude_spans(kp);
 
-  cudaError_t status = cudaSuccess;
-  if (exponents.blocks_a + exponents.blocks_b > 0) status = launch_exponents(stream, exponents);
+  cudaError_t status = launch_exponents(stream, exponents);
   if (status == cudaSuccess) status = launch_magnitudes(stream, magnitudes);
-  if (status == cudaSuccess && shape.batch * shape.m * shape.n > 0) {
+  if (status == cudaSuccess && kp * shape.batch * shape.m * shape.n > 0) {
     status = launch_least(stream, {u->typed_data(), v->typed_data(), certified->typed_data(), shape.m, shape.n, 1,
                                    static_cast<int>(kp), static_cast<int>(bound)}, shape.batch);
   }

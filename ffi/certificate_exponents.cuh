@@ -29,7 +29,8 @@ struct ExponentSide {
 
 struct ExponentTask {
   ExponentSide a, b;
-  int64_t batch, k, blocks_a, blocks_b;  // blocks of A's rows, of B's columns, per batch entry and slab
+  bool* certified;  // set, for the kernels that follow to clear
+  int64_t batch, k, blocks_a, blocks_b;  // blocks of A's rows, of B's columns, for all slabs
 };
 
 __device__ inline bool nonzero(uint64_t bits) { return bits << 1 != 0; }
@@ -162,9 +163,10 @@ template <int kMost>
 __global__ void __launch_bounds__(kExponentThreads) exponents_kernel(const __grid_constant__ ExponentTask task) {
   constexpr int kAhead = kMost <= 2 ? 4 : kMost <= 4 ? 2 : 1;
   const int64_t block = blockIdx.x;
+  if (block == 0 && threadIdx.x == 0) *task.certified = true;
   if (block < task.blocks_a) {
     exponents_of_rows<kMost, kAhead>(task, block);
-  } else {
+  } else if (block < task.blocks_a + task.blocks_b) {  // not the one block of an empty product
     exponents_of_columns<kMost, kAhead>(task, block - task.blocks_a);
   }
 }

@@ -4,8 +4,8 @@
 //   column_j = max over s of part_b[s, j]               v_jl = min(127, floor(2^7 |b_lj| / 2^column_j))
 //
 // with `shared_exponent` and `magnitudes` of jaxmd/_slices.py and _magnitudes.py: zeros have exponent 0, and magnitudes
-// are 0 where the exponent is not settled or near the end of the range. Both operands hold l last, kp <= 256 entries, a
-// multiple of 32; zeros beyond k.
+// are 0 where the exponent is not settled, which clears `certified`, or near the end of the range. Both operands hold l
+// last, kp <= 256 entries, a multiple of 32 that may be 0; zeros beyond k.
 // Tiling: a warp has a row of A, a lane four entries at a time. 32 columns of B belong to kp / 128 blocks of eight
 //   warps; a lane has a column and 16 rows, so that what it writes is 16 bytes in one place.
 // Exact: |x| times a power of two, both far from the ends of the range, is exact.
@@ -30,10 +30,15 @@ struct MagnitudeSide {
 
 struct MagnitudeTask {
   MagnitudeSide a, b;
-  bool* certified;  // set, for certificate_least.cuh
+  bool* certified;
   int32_t* shift;  // [batch, k], set to zeros
   int64_t batch, k, kp, blocks_a, blocks_b;
 };
+
+// Blocks that share 32 columns of B.
+__host__ __device__ inline int64_t magnitude_spans(int64_t kp) {
+  return kp <= kMagnitudeSpan ? 1 : (kp + kMagnitudeSpan - 1) / kMagnitudeSpan;
+}
 
 __device__ inline int shared_exponent(int largest) { return largest < kZeroExponent / 2 ? 0 : largest; }
 
@@ -53,7 +58,10 @@ __device__ inline void magnitudes_of_row(const MagnitudeTask& task, int64_t row,
   int largest = 2 * kZeroExponent;
   for (int64_t s = lane; s < side.parts; s += 32) largest = max(largest, side.part[row * side.parts + s]);
   const int e = shared_exponent(__reduce_max_sync(0xffffffffu, largest));
-  if (lane == 0) side.exponent[row] = e;
+  if (lane == 0) {
+    side.exponent[row] = e;
+    if (e >= kUnsettled) *task.certified = false;
+  }
   const double factor = magnitude_factor(e);
   uint32_t* const out = reinterpret_cast<uint32_t*>(side.out + row * task.kp);
 #pragma unroll
@@ -72,7 +80,7 @@ __device__ inline void magnitudes_of_row(const MagnitudeTask& task, int64_t row,
 __device__ inline void magnitudes_of_columns(const MagnitudeTask& task, int64_t block, int lane, int warp) {
   __shared__ int largest_of_warp[8][32];
   const MagnitudeSide& side = task.b;
-  const int64_t spans = (task.kp + kMagnitudeSpan - 1) / kMagnitudeSpan, groups = (side.rows + 31) / 32;
+  const int64_t spans = magnitude_spans(task.kp), groups = (side.rows + 31) / 32;
   const int64_t span = block % spans, j = block / spans % groups * 32 + lane, batch = block / spans / groups;
   int largest = 2 * kZeroExponent;
   if (j < side.rows) {
@@ -87,7 +95,10 @@ __device__ inline void magnitudes_of_columns(const MagnitudeTask& task, int64_t 
 #pragma unroll
   for (int w = 0; w < 8; ++w) largest = max(largest, largest_of_warp[w][lane]);
   const int e = shared_exponent(largest);
-  if (span == 0 && warp == 0) side.exponent[batch * side.rows + j] = e;
+  if (span == 0 && warp == 0) {
+    side.exponent[batch * side.rows + j] = e;
+    if (e >= kUnsettled) *task.certified = false;
+  }
   const double factor = magnitude_factor(e);
   const int64_t first = span * kMagnitudeSpan + warp * 16;
   if (first >= task.kp) return;
@@ -106,7 +117,6 @@ static __global__ void __launch_bounds__(kMagnitudeThreads)
     magnitudes_kernel(const __grid_constant__ MagnitudeTask task) {
   const int64_t block = blockIdx.x, threads = gridDim.x * int64_t{kMagnitudeThreads};
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
-  if (block == 0 && threadIdx.x == 0) *task.certified = true;
   for (int64_t i = block * kMagnitudeThreads + threadIdx.x; i < task.batch * task.k; i += threads) task.shift[i] = 0;
   if (block >= task.blocks_a + task.blocks_b) return;  // the one block of an empty product
   if (block >= task.blocks_a) {

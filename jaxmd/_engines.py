@@ -24,7 +24,7 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from . import _arith, _ffi, _magnitudes, _product, _residue_product, _residues, _slices
+from . import _arith, _ffi, _magnitudes, _panels, _product, _residue_product, _residues, _slices
 
 Engine = Literal["auto", "int8", "fp64", "direct", "float64"]
 Accuracy = Literal["componentwise", "normwise", "exact"]
@@ -102,20 +102,18 @@ def evaluate(
         engine = choose(m, n, k, limbs, accuracy, platform)
         if engine == "float64" and len(a) + len(b) > 2:  # operands of more limbs than the result
             engine = "direct"
-    if engine != "int8" or accuracy != "componentwise":
-        a, b = _renormalized(a), _renormalized(b)
     if k == 0:
         c: Limbs = (jnp.zeros((*a[0].shape[:-1], n), jnp.float64),) * inner
     elif accuracy == "exact":
-        c = _exact(a, b, limbs, engine)
+        c = _panels.by_panels(functools.partial(_exact, limbs=limbs, engine=engine), a, b, limbs)
     elif accuracy == "normwise":
-        c = _normwise(a, b, limbs, inner, engine)
+        c = _normwise(a, b, limbs, inner, engine, platform)
     elif engine == "int8":
         c = _certified(a, b, limbs, inner, platform)
     elif engine == "float64":
         c = (_in_float64_on_gpu if platform == "cuda" else _in_float64)(a, b, limbs, inner)
     else:
-        c = guarded(a, b, limbs, inner, engine)
+        c = guarded(_renormalized(a), _renormalized(b), limbs, inner, engine)
     return list(_arith.renormalize((*c, *addend), limbs) if addend else c)
 
 
@@ -149,7 +147,8 @@ def _certificate(a: Limbs, b: Limbs, bound: int, platform: str) -> tuple[jax.Arr
 def by_levels(
     a: Limbs, b: Limbs, shifts: Shifts, row: jax.Array, column: jax.Array, *, limbs: int, inner: int
 ) -> Limbs:
-    return guarded(_renormalized(a), _renormalized(b), limbs, inner, "int8")
+    multiply = lambda a, b: guarded(_renormalized(a), _renormalized(b), limbs, inner, "int8")
+    return _panels.by_panels(multiply, a, b, inner)
 
 
 def nearly_certified(
@@ -236,18 +235,43 @@ def _levels(engine: Engine, k: int, limbs: int, inner: int) -> list[Level]:
     return [(p.guard(limbs), functools.partial(_residue_product.matmul, plan=p, limbs=inner)) for p in plans]
 
 
-def _normwise(a: Limbs, b: Limbs, limbs: int, inner: int, engine: Engine) -> Limbs:
-    """One level, whatever the data; Inf and NaN by the exact sum, which knows their rules."""
+def _normwise(a: Limbs, b: Limbs, limbs: int, inner: int, engine: Engine, platform: str) -> Limbs:
+    """One level, whatever the data; Inf and NaN by the exact sum, which knows their rules.
+
+    On CUDA one pass gives the grids of limbs that are settled. Others, which few products have, are renormalized, and a
+    single limb, which is not settled where it is Inf or NaN, needs no branch for that.
+    """
     k = a[0].shape[-1]
-    row = _slices.shared_exponent(_slices.exponents(a), -1)
-    column = _slices.shared_exponent(_slices.exponents(b), -2)
-    shifts = (_no_shift(a),) * 2
+    plan = _residues.plan(k, 53 * limbs + 2)
+    in_residues = functools.partial(_residue_product.matmul, plan=plan, limbs=inner)
+
+    def renormalized(a: Limbs, b: Limbs) -> Limbs:
+        a, b = _renormalized(a), _renormalized(b)
+        row = _slices.shared_exponent(_slices.exponents(a), -1)
+        column = _slices.shared_exponent(_slices.exponents(b), -2)
+        shifts = (_no_shift(a),) * 2
+        if engine == "fp64":
+            c = _sliced(a, b, shifts, row, column, plan=_slices.plan(limbs, k, 0), limbs=inner)
+        else:
+            c = in_residues(a, b, shifts, row, column)
+        return _product.exact_entries(a, b, touched(a, b).astype(jnp.int8), c)
+
     if engine == "fp64":
-        c = _sliced(a, b, shifts, row, column, plan=_slices.plan(limbs, k, 0), limbs=inner)
-    else:
-        plan = _residues.plan(k, 53 * limbs + 2)
-        c = _residue_product.matmul(a, b, shifts, row, column, plan=plan, limbs=inner)
-    return _product.exact_entries(a, b, touched(a, b).astype(jnp.int8), c)
+        return renormalized(a, b)
+    if platform != "cuda" or not _ffi.calls_cuda():
+        return _panels.by_panels(renormalized, a, b, inner)
+    row, column, settled, shift = _product.certificate(a, b, 0, 0)
+    if len(a) + len(b) == 2:
+        special = (row == _slices.UNSETTLED)[..., :, None] | (column == _slices.UNSETTLED)[..., None, :]
+        row, column = (jnp.where(e == _slices.UNSETTLED, 0, e) for e in (row, column))
+        c = in_residues(a, b, (shift, shift), row, column)
+        return _product.exact_entries(a, b, special.astype(jnp.int8), c)
+    return lax.cond(
+        settled,
+        in_residues,
+        lambda a, b, *_: _panels.by_panels(renormalized, a, b, inner),
+        *(a, b, (shift, shift), row, column),
+    )
 
 
 def _sliced(
@@ -267,6 +291,7 @@ def _sliced(
 
 def _exact(a: Limbs, b: Limbs, limbs: int, engine: Engine) -> Limbs:
     """Every entry rounded once. Residues hold a row or column whose bits fit a word; the rest is summed one by one."""
+    a, b = _renormalized(a), _renormalized(b)
     shape = (*a[0].shape[:-1], b[0].shape[-1])
     if engine != "int8":
         zeros = (jnp.zeros(shape, jnp.float64),) * limbs

@@ -4,8 +4,7 @@
 
 The scratch stays below `budget` bytes: the batch is cut first, then rows (or columns, whichever are more), whose pieces
 are encoded one after another while the residues of the other operand stay; then the other operand; and last k, in
-blocks whose residues are added mod p. All pieces but the last have one size and the last overlaps the one before, so
-that nothing is padded; what is computed twice is computed alike.
+blocks whose residues are added mod p.
 """
 
 from __future__ import annotations
@@ -20,13 +19,12 @@ import jax.numpy as jnp
 from jax import lax
 
 from . import _ffi, _residue_steps
+from ._panels import SCRATCH, cut, each, operand_bytes, result, start, updated
 from ._residues import Plan
 
 Limbs = tuple[jax.Array, ...]
 
-SCRATCH = 2**30
-"""Bytes of scratch that a product may take even if operands and result are smaller."""
-MOST_SCRATCH = 2**34
+MOST_SCRATCH = 2**35
 """Bytes beyond which more scratch saves no time: what is encoded twice then is little beside the products."""
 
 
@@ -46,8 +44,8 @@ class Tile:
 
 
 def budget(batch: int, m: int, n: int, k: int, limbs: int) -> int:
-    """Bytes of scratch allowed: those of operands and result, but at least SCRATCH and at most MOST_SCRATCH."""
-    return min(MOST_SCRATCH, max(SCRATCH, 8 * limbs * batch * (m * k + k * n + m * n)))
+    """Bytes of scratch allowed: 9/8 of those of operands and result, but at least SCRATCH and at most MOST_SCRATCH."""
+    return min(MOST_SCRATCH, max(SCRATCH, operand_bytes(batch, m, n, k, limbs) // 8 * 9))
 
 
 def tile(batch: int, m: int, n: int, k: int, plan: Plan, limbs: int) -> Tile:
@@ -63,7 +61,7 @@ def tile(batch: int, m: int, n: int, k: int, plan: Plan, limbs: int) -> Tile:
 
     long, short = ("m", "n") if m >= n else ("n", "m")
     halve("batch", 1)
-    halve(long, 512)
+    halve(long, 256)
     halve(short, 512)
     halve("k", 4096)
     return piece
@@ -124,14 +122,14 @@ def _by_pieces(
     blocked = piece.k < k
 
     def left(z: Any, i: Any, l: Any = 0) -> jax.Array:
-        limbs_a = tuple(_cut(x, (z, i, l), (piece.batch, piece.m, piece.k)) for x in a)
-        exponent = _cut(row, (z, i), (piece.batch, piece.m))
-        return _residue_steps.encode(limbs_a, exponent, _cut(shifts[0], (z, l), (piece.batch, piece.k)), plan, 0)
+        limbs_a = tuple(cut(x, (z, i, l), (piece.batch, piece.m, piece.k)) for x in a)
+        exponent = cut(row, (z, i), (piece.batch, piece.m))
+        return _residue_steps.encode(limbs_a, exponent, cut(shifts[0], (z, l), (piece.batch, piece.k)), plan, 0)
 
     def right(z: Any, j: Any, l: Any = 0) -> jax.Array:
-        limbs_b = tuple(_cut(x, (z, l, j), (piece.batch, piece.k, piece.n)) for x in b)
-        exponent = _cut(column, (z, j), (piece.batch, piece.n))
-        return _residue_steps.encode(limbs_b, exponent, _cut(shifts[1], (z, l), (piece.batch, piece.k)), plan, 1)
+        limbs_b = tuple(cut(x, (z, l, j), (piece.batch, piece.k, piece.n)) for x in b)
+        exponent = cut(column, (z, j), (piece.batch, piece.n))
+        return _residue_steps.encode(limbs_b, exponent, cut(shifts[1], (z, l), (piece.batch, piece.k)), plan, 1)
 
     def residues(z: Any, i: Any, j: Any, kept: jax.Array | None) -> tuple[jax.Array, jax.Array]:
         if kept is not None:
@@ -147,39 +145,23 @@ def _by_pieces(
 
         ones, shape = len(plan.small), (piece.batch, piece.m, piece.n)
         zero = jnp.zeros((ones, *shape), jnp.int8), jnp.zeros((plan.channels - ones, *shape), jnp.int16)
-        step = lambda t, total: add_block(_start(t, piece.k, k), total, t * piece.k)
+        step = lambda t, total: add_block(start(t, piece.k, k), total, t * piece.k)
         small, wide, *_ = _ffi.unify((*zero, a[0], b[0]))
         return lax.fori_loop(jnp.int32(0), jnp.int32(-(-k // piece.k)), step, (small, wide))
 
     def one(z: Any, i: Any, j: Any, kept: jax.Array | None, c: Limbs) -> Limbs:
         small, wide = residues(z, i, j, kept)
-        e, f = _cut(row, (z, i), (piece.batch, piece.m)), _cut(column, (z, j), (piece.batch, piece.n))
+        e, f = cut(row, (z, i), (piece.batch, piece.m)), cut(column, (z, j), (piece.batch, piece.n))
         part = _residue_steps.decode(small, wide, e, f, plan, limbs)
-        return tuple(lax.dynamic_update_slice(x, y, (z, i, j)) for x, y in zip(c, part, strict=True))
+        return updated(c, part, (z, i, j))
 
     def outer(z: Any, c: Limbs) -> Limbs:
         def middle(j: Any, c: Limbs) -> Limbs:
             kept = None if blocked else right(z, j) if rows_inside else left(z, j)
             if rows_inside:
-                return _each(m, piece.m, lambda i, c: one(z, i, j, kept, c), c)
-            return _each(n, piece.n, lambda i, c: one(z, j, i, kept, c), c)
+                return each(m, piece.m, lambda i, c: one(z, i, j, kept, c), c)
+            return each(n, piece.n, lambda i, c: one(z, j, i, kept, c), c)
 
-        return _each(n, piece.n, middle, c) if rows_inside else _each(m, piece.m, middle, c)
+        return each(n, piece.n, middle, c) if rows_inside else each(m, piece.m, middle, c)
 
-    c = _ffi.unify((*_residue_steps.unwritten((count, m, n), limbs), a[0], b[0]))[:limbs]
-    return _each(count, piece.batch, outer, tuple(c))
-
-
-def _start(index: Any, size: int, total: int) -> Any:
-    return jnp.minimum(jnp.int32(size) * index, jnp.int32(total - size))
-
-
-def _each(total: int, size: int, body: Callable[[Any, Limbs], Limbs], c: Limbs) -> Limbs:
-    """body(start, c) for pieces that cover [0, total)."""
-    if size >= total:
-        return body(jnp.int32(0), c)
-    return lax.fori_loop(jnp.int32(0), jnp.int32(-(-total // size)), lambda t, c: body(_start(t, size, total), c), c)
-
-
-def _cut(x: jax.Array, starts: tuple[Any, ...], sizes: tuple[int, ...]) -> jax.Array:
-    return lax.dynamic_slice(x, [jnp.int32(s) for s in starts], sizes)
+    return each(count, piece.batch, outer, result(a, b, limbs))

@@ -1,6 +1,7 @@
 """Compiles jaxmd programs for an H200 without having one. Not a test: test_deviceless_gpu.py runs it in a process.
 
-    python tests/h200_programs.py   →   {"program": {"lowered": StableHLO, "compiled": HLO}, ...} as JSON on stdout
+    python tests/h200_programs.py           →   {"program": {"lowered": StableHLO, "compiled": HLO}, ...} as JSON
+    python tests/h200_programs.py memory    →   {"product": {"given": bytes, "scratch": bytes}, ...} as JSON
 
 JAX's CUDA plugin must be importable (JAX_PLATFORMS=cpu keeps it from looking for a device). XLA logs what it captures
 in command buffers to stderr, each program's log after a line `program: NAME`.
@@ -37,8 +38,8 @@ def error_free(x, y):
     return jaxmd.two_sum(*jaxmd.two_prod(x.limbs[0], y.limbs[0]))
 
 
-def product(engine):
-    return lambda a, b: jaxmd.matmul(a, b, engine=engine)
+def product(engine, accuracy="componentwise"):
+    return lambda a, b: jaxmd.matmul(a, b, engine=engine, accuracy=accuracy)
 
 
 PROGRAMS = {  # name: (function, shapes of its operands, limbs)
@@ -51,16 +52,37 @@ PROGRAMS = {  # name: (function, shapes of its operands, limbs)
 }
 
 
-def compile_for_h200(name, function, shapes, limbs):
-    print(f"program: {name}", file=sys.stderr, flush=True)
+LARGE = {  # name: (function, shapes of its operands, limbs)
+    f"{name}, {accuracy}": (product("int8", accuracy), ((n, n), (n, n)), limbs)
+    for name, limbs, n in [("dd 4096", 2, 4096), ("dd 32768", 2, 32768), ("od 8192", 8, 8192), ("hd 8192", 16, 8192)]
+    for accuracy in ("componentwise", "normwise", "exact")
+}
+
+
+def lower_for_h200(function, shapes, limbs):
     topology = topologies.get_topology_desc(platform="cuda", target_config=H200, topology="1x1x1")
     mesh = topologies.make_mesh(topo=topology, mesh_shape=(1,), axis_names=("x",))
     sharding = NamedSharding(mesh, PartitionSpec())
     limb = [jax.ShapeDtypeStruct(shape, jnp.float64, sharding=sharding) for shape in shapes]
-    lowered = jax.jit(function).lower(*(jaxmd.MultiDouble((one,) * limbs) for one in limb))
+    return jax.jit(function).lower(*(jaxmd.MultiDouble((one,) * limbs) for one in limb))
+
+
+def texts(name, *program):
+    print(f"program: {name}", file=sys.stderr, flush=True)
+    lowered = lower_for_h200(*program)
     return {"lowered": lowered.as_text(), "compiled": lowered.compile().as_text()}
+
+
+def memory(*program):
+    plan = lower_for_h200(*program).compile().memory_analysis()
+    given = plan.argument_size_in_bytes + plan.output_size_in_bytes
+    return {"given": given, "scratch": plan.temp_size_in_bytes}
 
 
 if __name__ == "__main__":
     with jax.enable_x64(True):
-        json.dump({name: compile_for_h200(name, *program) for name, program in PROGRAMS.items()}, sys.stdout)
+        if sys.argv[1:] == ["memory"]:
+            answer = {name: memory(*program) for name, program in LARGE.items()}
+        else:
+            answer = {name: texts(name, *program) for name, program in PROGRAMS.items()}
+    json.dump(answer, sys.stdout)

@@ -26,18 +26,22 @@ pytestmark = [
 SCRIPT = Path(__file__).with_name("h200_programs.py")
 
 
-@pytest.fixture(scope="module")
-def programs():
-    """name → {"lowered", "compiled": text, "captured": names of the instructions that command buffers captured}"""
+def run_programs(*args):
     path = [os.environ["JAXMD_CUDA_PLUGIN"], str(Path(jaxmd.__file__).parent.parent), os.environ.get("PYTHONPATH", "")]
     clean = {k: v for k, v in os.environ.items() if not k.startswith(("JAX_", "XLA_"))}
     log = {"TF_CPP_MIN_LOG_LEVEL": "0", "TF_CPP_VMODULE": "command_buffer_conversion_pass=3"}
     flags = {"XLA_FLAGS": "--xla_gpu_graph_min_graph_size=1"}  # a call that stands alone is captured, too
     env = clean | log | flags | {"JAX_PLATFORMS": "cpu", "PYTHONPATH": os.pathsep.join(path)}
-    done = subprocess.run([sys.executable, "-P", SCRIPT], env=env, capture_output=True, text=True, check=False)
+    done = subprocess.run([sys.executable, "-P", SCRIPT, *args], env=env, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr[-5000:]
-    result = json.loads(done.stdout)
-    _, *logs = re.split(r"^program: (.*)$", done.stderr, flags=re.MULTILINE)
+    return json.loads(done.stdout), done.stderr
+
+
+@pytest.fixture(scope="module")
+def programs():
+    """name → {"lowered", "compiled": text, "captured": names of the instructions that command buffers captured}"""
+    result, log = run_programs()
+    _, *logs = re.split(r"^program: (.*)$", log, flags=re.MULTILINE)
     for name, lines in zip(logs[::2], logs[1::2], strict=True):
         captured = re.findall(r"Creating command buffer thunk with the following thunks: (.*)", lines)
         assert captured, f"XLA's log does not tell what it captures of {name}"
@@ -88,3 +92,12 @@ def test_no_cast_that_may_be_folded(programs):
     for name, text in programs.items():
         narrow = re.findall(r"stablehlo\.convert [^\n]*xf64>\) -> tensor<[^\n]*x(?:f32|f16|bf16)>", text["lowered"])
         assert not narrow, (name, narrow)
+
+
+def test_scratch_beside_operands_and_result():
+    """At most 1 GiB or 9/8 of what operands and result take: a dd product of n = 32768 fits a card of 141 GB."""
+    plans, _ = run_programs("memory")
+    for name, plan in plans.items():
+        assert plan["scratch"] <= max(2**30, plan["given"] * 9 // 8), (name, plan)
+    largest = plans["dd 32768, componentwise"]
+    assert largest["given"] + largest["scratch"] <= 90 * 2**30

@@ -16,7 +16,17 @@ LAYERS = [
         *["_bits", "_specs", "_fused", "_fma", "_steps", "_chain"],
         *["_explain_text", "_explain_picture", "_explain", "_certificate", "_issue", "_verify", "_probe", "tensorcore"],
     ],
-    ["_product", "_residue_steps", "_residue_product", "_single_steps", "_engines", "_matmul", "_prepared", "_single"],
+    [
+        "_product",
+        "_residue_steps",
+        "_panels",
+        "_residue_product",
+        "_single_steps",
+        "_engines",
+        "_matmul",
+        "_prepared",
+        "_single",
+    ],
     [
         *[
             "_operands",

@@ -123,7 +123,7 @@ def spoiled(x):
     "batch, m, k, n", [((), 300, 600, 70), ((3,), 5, 33, 200), ((2, 2), 1, 1, 1), ((), 64, 256, 64), ((), 0, 4, 3)]
 )
 def test_certificate(limbs, batch, m, k, n):
-    """Grids, and the least product of magnitudes: the bound that it reaches and the next, which it does not."""
+    """Grids; the least product of magnitudes, the bound that it reaches and the next; whether limbs are settled."""
     rng = inputs.generator("certificate", limbs, m, k, n)
     a, b = (tuple(inputs.full(rng, (*batch, *s), limbs, 0.0)) for s in ((m, k), (k, n)))
 
@@ -137,10 +137,12 @@ def test_certificate(limbs, batch, m, k, n):
     run = jax.jit(_product.certificate, static_argnums=(2, 3))
     for x, y in ((a, b), (spoiled(a), spoiled(b))):
         row, column, least = expected(x, y)
-        bounds = [int(least)] if m == 0 else [int(least), int(least) + 1]
+        bounds = [int(least)] if m == 0 else [max(1, int(least)), int(least) + 1]
         for bound in bounds:
             got = run(x, y, _magnitudes.CERTIFYING, bound)
             np.testing.assert_array_equal(got[0], row)
             np.testing.assert_array_equal(got[1], column)
-            assert bool(got[2]) == (bound == bounds[0])
+            assert bool(got[2]) == (int(least) >= bound)
             assert not np.any(got[3]) and got[3].shape == (*batch, k)
+        settled = max(np.max(row, initial=0), np.max(column, initial=0)) < _slices.UNSETTLED
+        assert bool(run(x, y, 0, 0)[2]) == settled

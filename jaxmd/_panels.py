@@ -1,0 +1,105 @@
+"""Loops over pieces of a product's batch, rows and columns, so that what is copied or encoded beside them stays small.
+
+All pieces but the last have one size and the last overlaps the one before, so that nothing is padded; what is computed
+twice is computed alike, or, where a guard level is chosen for each panel, within one bound.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+
+from . import _ffi, _residue_steps
+
+Limbs = tuple[jax.Array, ...]
+
+SCRATCH = 2**30
+"""Bytes of scratch that a product may take even if operands and result are smaller."""
+
+
+def operand_bytes(batch: int, m: int, n: int, k: int, limbs: int) -> int:
+    """Of operands and result."""
+    return 8 * limbs * batch * (m * k + k * n + m * n)
+
+
+def by_panels(multiply: Callable[[Limbs, Limbs], Limbs], a: Limbs, b: Limbs, limbs: int) -> Limbs:
+    """multiply(a, b) for panels of A and B, as large as copies of both and a few arrays of exponents allow.
+
+    Args:
+        a, b: float64 [..., m, k] and [..., k, n].
+        limbs: of the result.
+    """
+    *batch, m, k = a[0].shape
+    n = b[0].shape[-1]
+    if not all(isinstance(size, int) for size in (*batch, m, n, k)):
+        return multiply(a, b)
+    count = math.prod(batch)
+    allowed = max(SCRATCH, operand_bytes(count, m, n, k, max(len(a), len(b), limbs)))
+    panel = _panel(count, m, n, k, (len(a), len(b), limbs), allowed)
+    if panel == (count, m, n):
+        return multiply(a, b)
+    x, y = (tuple(z.reshape(count, *z.shape[len(batch) :]) for z in operand) for operand in (a, b))
+
+    def one(z: Any, i: Any, j: Any, c: Limbs) -> Limbs:
+        left = tuple(cut(limb, (z, i, 0), (panel[0], panel[1], k)) for limb in x)
+        right = tuple(cut(limb, (z, 0, j), (panel[0], k, panel[2])) for limb in y)
+        return updated(c, multiply(left, right), (z, i, j))
+
+    def rows(z: Any, i: Any, c: Limbs) -> Limbs:
+        return each(n, panel[2], lambda j, c: one(z, i, j, c), c)
+
+    c = each(count, panel[0], lambda z, c: each(m, panel[1], lambda i, c: rows(z, i, c), c), result(x, y, limbs))
+    return tuple(limb.reshape(*batch, m, n) for limb in c)
+
+
+def _panel(
+    count: int, m: int, n: int, k: int, limbs: tuple[int, int, int], allowed: int, least: int = 1024
+) -> tuple[int, int, int]:
+    """(batch, m, n) of panels that take half of what is allowed beside their residues."""
+    sizes = [max(count, 1), m, n]
+
+    def taken() -> int:
+        copies = 2 if sizes != [count, m, n] else 1  # cut out, and renormalized
+        z, rows, columns = sizes
+        entries = copies * (limbs[0] * rows + limbs[1] * columns) * k
+        return z * (8 * entries + 6 * (rows + columns) * k + (8 * limbs[2] + 12) * rows * columns)
+
+    while 2 * taken() > allowed:
+        axis = 0 if sizes[0] > 1 else 1 if sizes[1] >= sizes[2] else 2
+        if axis > 0 and sizes[axis] <= least:
+            break
+        sizes[axis] = -(-sizes[axis] // 2)
+    return sizes[0], sizes[1], sizes[2]
+
+
+# --- pieces ----------------------------------------------------------------------------------------------------------
+
+
+def start(index: Any, size: int, total: int) -> Any:
+    return jnp.minimum(jnp.int32(size) * index, jnp.int32(total - size))
+
+
+def each(total: int, size: int, body: Callable[[Any, Limbs], Limbs], c: Limbs) -> Limbs:
+    """body(start, c) for pieces that cover [0, total)."""
+    if size >= total:
+        return body(jnp.int32(0), c)
+    return lax.fori_loop(jnp.int32(0), jnp.int32(-(-total // size)), lambda t, c: body(start(t, size, total), c), c)
+
+
+def cut(x: jax.Array, starts: tuple[Any, ...], sizes: tuple[int, ...]) -> jax.Array:
+    return lax.dynamic_slice(x, [jnp.int32(s) for s in starts], sizes)
+
+
+def updated(c: Limbs, part: Limbs, starts: tuple[Any, ...]) -> Limbs:
+    return tuple(lax.dynamic_update_slice(x, y, starts) for x, y in zip(c, part, strict=True))
+
+
+def result(a: Limbs, b: Limbs, limbs: int) -> Limbs:
+    """Limbs [count, m, n] for a loop to fill, which vary as the operands [count, m, k] and [count, k, n] do."""
+    shape = (*a[0].shape[:-1], b[0].shape[-1])
+    return tuple(_ffi.unify((*_residue_steps.unwritten(shape, limbs), a[0], b[0]))[:limbs])
