@@ -66,7 +66,7 @@ cudaError_t launch(const EncodeTask& task, cudaStream_t stream) {
   }
   if (words == 7 && limbs == 4) return launch_long<2, true, 7, 4>(task, stream);
   if (words == 14 && limbs == 8) return launch_long<4, true, 14, 8>(task, stream);
-  if (words == 27 && limbs == 16) return launch_long<4, false, 27, 16>(task, stream);
+  if (words == 27 && limbs == 16) return launch_long<7, true, 27, 16>(task, stream);
   const int steps = EncodeLayout(task.ones, task.pairs, task.bits, 8).steps;
   if (steps == 1) return launch_long<1, true>(task, stream);
   if (steps == 2) return launch_long<2, true>(task, stream);

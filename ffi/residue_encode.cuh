@@ -13,8 +13,8 @@
 //          Then a warp a row: 8 fragments of 8 entries, their columns dealt so that a lane ends with 16 neighbours on k
 //          of each of its moduli, one 16-byte store a channel.
 // Exact:   |sums| < 2^23 (one-digit; Reduction) and 2^30 (two-digit).
-// Cost:    8 L bytes read and G written an entry; about 4 instructions an entry and one-digit modulus, 40 a two-digit
-//          one, 50 a limb.
+// Cost:    8 L bytes read and G written an entry; instructions an entry: 45 a limb of a normalized entry, 6 a one-digit
+//          modulus (4.5 to 8 words), 36 a two-digit one.
 // Source:  the byte x weight product is this project's; _residues.py for all else.
 #pragma once
 
@@ -24,73 +24,12 @@
 
 #include "mma.cuh"
 #include "residue.cuh"
+#include "residue_encode_pairs.cuh"
 #include "residue_encode_tables.cuh"
 #include "residue_encode_words.cuh"
 
 namespace jaxmd {
 namespace JAXMD_ISA {
-
-// One row of a tile: a warp's 64 entries.
-template <int kSteps>
-struct EncodeRow {
-  const EncodeLayout& layout;
-  const unsigned char* shared;
-  const uint32_t* words;  // of this row
-  int g, t, lane;
-  uint32_t b[8][kSteps];  // chunk of the integers
-
-  __device__ EncodeRow(const EncodeLayout& layout, const unsigned char* shared, int first, int lane)
-      : layout(layout),
-        shared(shared),
-        words(reinterpret_cast<const uint32_t*>(shared + layout.integers) + first),
-        g(lane / 4),
-        t(lane % 4),
-        lane(lane) {}
-
-  __device__ void load(int first) {
-#pragma unroll
-    for (int j = 0; j < 8; ++j) {
-      const int e = EncodeLayout::entry(EncodeLayout::column_entry(g, j));
-#pragma unroll
-      for (int s = 0; s < kSteps; ++s) {
-        if (s == 0 || first + s < layout.steps) b[j][s] = words[(4 * (first + s) + t) * EncodeLayout::kWord + e];
-      }
-    }
-  }
-
-  // sums[j] from `start` on: rows g (entries 0, 1 of sums[j]) and g + 8 (2, 3) of the tile, entries 16 t + 2 j and
-  // 16 t + 2 j + 1.
-  __device__ void multiply(int (&sums)[8][4], const int (&start)[4], int tile, bool loaded) {
-    const uint2* weights = reinterpret_cast<const uint2*>(shared) + tile * layout.steps * 32 + lane;
-    if (!loaded) load(0);
-    multiply_step(sums, weights[0], 0, start);
-    multiply_steps(sums, weights, 1, layout.steps);
-    if (loaded) return;
-#pragma unroll 1
-    for (int first = kSteps; first < layout.steps; first += kSteps) {
-      load(first);
-      multiply_steps(sums, weights + first * 32, 0, layout.steps - first);
-    }
-  }
-
- private:
-  __device__ void multiply_step(int (&sums)[8][4], uint2 w, int s, const int (&start)[4]) {
-    const uint32_t a[2] = {w.x, w.y};
-#pragma unroll
-    for (int j = 0; j < 8; ++j) MmaS8U8M16N8K16::run(sums[j], a, b[j][s], start);
-  }
-  __device__ void multiply_steps(int (&sums)[8][4], const uint2* weights, int from, int left) {
-#pragma unroll
-    for (int s = 0; s < kSteps; ++s) {
-      if (s < from) continue;
-      if (s >= left) break;
-      const uint2 w = weights[s * 32];
-      const uint32_t a[2] = {w.x, w.y};
-#pragma unroll
-      for (int j = 0; j < 8; ++j) MmaS8U8M16N8K16::run(sums[j], a, b[j][s]);
-    }
-  }
-};
 
 // `out`: where the lane's entries of channel g of the tile go.
 template <int kSteps, bool kLoaded, Reduction kReduction>
@@ -122,42 +61,6 @@ __device__ __forceinline__ void encode_ones(const EncodeTask& task, EncodeRow<kS
     if (inside && tile * 16 + row.g + 8 * half < task.ones) {
       *reinterpret_cast<uint4*>(out) = make_uint4(packed[0], packed[1], packed[2], packed[3]);
     }
-  }
-}
-
-template <int kSteps>
-__device__ __forceinline__ void encode_pairs(const EncodeTask& task, EncodeRow<kSteps>& row, int tile, bool loaded,
-                                             int8_t* out, int64_t channel_size, bool inside) {
-  const int pair = 8 * (tile - row.layout.one_tiles) + row.g;
-  const int4* constants =
-      reinterpret_cast<const int4*>(row.shared + row.layout.constants) + row.layout.one_tiles * 16 + 3 * pair;
-  const int4 m = constants[0], f = constants[1], v = constants[2];
-  const int start[4] = {0, 0, m.z, m.z};
-  int sums[8][4];
-  row.multiply(sums, start, tile, loaded);
-  const FloorReducer reducer = {m.x, static_cast<uint32_t>(m.y), 0};
-  const Lattice lattice = {f.x, f.y, v.x, v.y, v.z, v.w};
-  uint32_t packed[3][4];
-#pragma unroll
-  for (int q = 0; q < 4; ++q) {
-    DigitFields d[2];
-#pragma unroll
-    for (int i = 0; i < 2; ++i) {
-      const int (&x)[4] = sums[2 * q + i];
-      const auto residue = [&](int high, int low) {
-        return reduce(reducer, 256 * static_cast<uint32_t>(high) + static_cast<uint32_t>(low));
-      };
-      d[i] = two_digits(lattice, residue(x[0], x[2]), residue(x[1], x[3]));
-    }
-    packed[0][q] = low_bytes(d[0].a, d[1].a);
-    packed[1][q] = low_bytes(d[0].b, d[1].b);
-    packed[2][q] = low_bytes(d[0].sum, d[1].sum);
-  }
-  if (!inside || pair >= task.pairs) return;
-#pragma unroll
-  for (int i = 0; i < 3; ++i) {
-    *reinterpret_cast<uint4*>(out + (task.ones + 3 * pair + i) * channel_size) =
-        make_uint4(packed[i][0], packed[i][1], packed[i][2], packed[i][3]);
   }
 }
 

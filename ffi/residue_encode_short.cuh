@@ -139,7 +139,7 @@ __global__ void __launch_bounds__(kEncodeThreads, kTiles > 2 ? 2 : 3)
       for (int s = 0; s < 4; ++s) {
         units[s] = inside(s) ? task.bits - exponent[row(s)] - shift[l(s)] : 0;
 #pragma unroll
-        for (int c = 0; c < kLimbs; ++c) x[s][c] = inside(s) ? task.limbs.limb[c][offset(s)] : 0.0;
+        for (int c = 0; c < kLimbs; ++c) x[s][c] = inside(s) ? load_limb<kTransposed>(task.limbs.limb[c] + offset(s)) : 0.0;
       }
 #pragma unroll
       for (int s = 0; s < 4; ++s) {

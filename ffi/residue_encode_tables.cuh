@@ -8,6 +8,7 @@
 
 #include "product_shape.h"
 #include "residue.cuh"
+#include "residue_encode_lattice.cuh"
 
 namespace jaxmd {
 namespace JAXMD_ISA {
@@ -31,7 +32,7 @@ constexpr int kEncodeThreads = 256, kEncodeSpan = 64;  // entries of k in a tile
 struct EncodeLayout {
   int words, steps;                      // of an integer; k16 steps of the product
   int one_tiles, pair_tiles;             // of 16 and of 8 moduli
-  int constants, integers, size;         // offsets in bytes
+  int constants, pair_constants, integers, size;  // offsets in bytes
   int row;                               // words from one row of entries to the next
 
   static constexpr int kWord = 72;  // words from one word of an entry to the next: 64 entries, 8 mod 32
@@ -42,7 +43,8 @@ struct EncodeLayout {
     one_tiles = (ones + 15) / 16;
     pair_tiles = (pairs + 7) / 8;
     constants = (one_tiles + pair_tiles) * steps * 256;
-    integers = constants + one_tiles * 256 + pair_tiles * 384;
+    pair_constants = constants + one_tiles * 256;
+    integers = pair_constants + pair_tiles * 512;
     row = steps * 4 * kWord + 32 / rows;  // lanes along rows or along k: no bank conflicts
     size = integers + rows * row * 4;
   }
@@ -155,21 +157,14 @@ __device__ inline void fill_encode_tables(const EncodeTask& task, const EncodeLa
       constants[i] = i < task.ones ? one_digit_constants<kReduction>(task, layout, i, shared) : make_int4(1, 0, 0, 0);
     } else {
       const int j = i - layout.one_tiles * 16;
-      int4* to = constants + layout.one_tiles * 16 + 3 * j;
-      to[0] = to[1] = to[2] = make_int4(1, 0, 0, 0);
-      if (j >= task.pairs) continue;
+      if (j >= task.pairs) continue;  // what comes of them is not stored
       const int modulus = task.ones + j;
-      const FloorReducer m = make_floor_reducer(task.moduli[modulus]);
-      const Lattice v = make_lattice(m.modulus, task.lattice + int64_t{4} * j);
-      to[0] = make_int4(m.modulus, static_cast<int32_t>(m.factor), m.lift - bias_mod(task, modulus, layout.words), 0);
-      to[1] = make_int4(v.factor_n, v.factor_l, 0, 0);
-      to[2] = make_int4(v.va, v.vb, v.wa, v.wb);
+      reinterpret_cast<PairConstants*>(shared + layout.pair_constants)[j] = PairConstants::make(
+          task.moduli[modulus], task.lattice + int64_t{4} * j, bias_mod(task, modulus, layout.words));
     }
   }
 }
 
-// Bytes 0 of the two fields of x and of y.
-__device__ inline uint32_t low_bytes(uint32_t x, uint32_t y) { return __byte_perm(x, y, 0x6420); }
 __device__ inline uint32_t four_bytes(int a, int b, int c, int d) {
   return __byte_perm(__byte_perm(a, b, 0x0040), __byte_perm(c, d, 0x0040), 0x5410);
 }

@@ -36,6 +36,16 @@ class EncodeTile {
   uint32_t spans_, bands_, span_, band_, b_, span_step_, band_step_, b_step_;
 };
 
+// An entry's limb. Along rows a tile has only some neighbours of a matrix k x rows; the rest of the piece of memory, which
+// other warps are about to ask for, is to come with them.
+template <bool kTransposed>
+__device__ __forceinline__ double load_limb(const double* from) {
+  if (!kTransposed) return __ldg(from);
+  double x;
+  asm("ld.global.nc.L2::256B.f64 %0, [%1];" : "=d"(x) : "l"(from));
+  return x;
+}
+
 // A column of words in shared memory.
 struct WordColumn {
   uint32_t* first;
