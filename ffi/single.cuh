@@ -61,17 +61,16 @@ __device__ __forceinline__ void split_f16(float x, float y, uint32_t (&piece)[kP
   }
 }
 
-// PTX ISA, "cvt.rna.tf32.f32" (sm_80)
-__device__ inline uint32_t to_tf32(float x) {
-  uint32_t bits;
-  asm("cvt.rna.tf32.f32 %0, %1;" : "=r"(bits) : "f"(x));
-  return bits;
-}
+// Pieces of a scaled entry. What "cvt.rna.tf32.f32" gives in two instructions instead of four, which see to Inf and NaN:
+// their rows and columns are replaced (single_repair.cuh). The tensor cores ignore the low 13 bits of an operand ("PTX
+// ISA, wgmma, mma": of tf32), so the last piece keeps them.
 template <int kPieces>
 __device__ __forceinline__ void split_tf32(float x, uint32_t (&piece)[kPieces]) {
 #pragma unroll
   for (int i = 0; i < kPieces; ++i) {
-    piece[i] = to_tf32(x);
+    piece[i] = __float_as_uint(x) + 0x1000;
+    if (i == kPieces - 1) break;
+    piece[i] &= 0xffffe000;
     x = __fsub_rn(x, __uint_as_float(piece[i]));
   }
 }
