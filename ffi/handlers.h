@@ -36,6 +36,7 @@
   X(residue_encode)            \
   X(residue_decode)            \
   X(residue_matmul)            \
+  X(single_largest)            \
   X(single_matmul)             \
   X(uninitialized)             \
   X(certificate)               \

@@ -156,7 +156,7 @@ def _evaluate(a: jax.Array, b: jax.Array, *, engine: str, emulate: bool, platfor
             'JAXMD_CUDA=on, or take "int8" or "f32".'
         )
     if platform == "cuda" or emulate:
-        return _single_steps.handler(a, b, engine)
+        return _single_steps.handler(a, b, engine, platform)
     return _single_steps.in_double(a, b)
 
 

@@ -42,11 +42,15 @@ def exponent(magnitude: jax.Array) -> jax.Array:
     return jnp.where((magnitude == 0) | (biased == 255), 0, e)
 
 
-def handler(a: jax.Array, b: jax.Array, engine: str) -> jax.Array:
-    """The compiled handler: CUDA's kernels, whose copy engine wants rows of whole 16 bytes, or their emulation."""
+def handler(a: jax.Array, b: jax.Array, engine: str, platform: str) -> jax.Array:
+    """The compiled handlers: CUDA's kernels, whose copy engine wants rows of whole 16 bytes, or their emulation."""
     n = b.shape[-1]
-    row, column = largest(a, -1), _padded(largest(b, -2), -1)
     a, b = _padded(a, -1), _padded(_padded(b, -1), -2)
+    if platform == "cuda":
+        found = [jax.ShapeDtypeStruct(shape, jnp.int32) for shape in (a.shape[:-1], (*b.shape[:-2], b.shape[-1]))]
+        row, column = _ffi.call("jaxmd_single_largest", found, a, b)
+    else:
+        row, column = largest(a, -1), largest(b, -2)
     out = jax.ShapeDtypeStruct((*a.shape[:-1], b.shape[-1]), jnp.float32)
     c = _ffi.call("jaxmd_single_matmul", [out], a, b, row, column, format=_FORMATS[engine])[0]
     return c[..., :n]

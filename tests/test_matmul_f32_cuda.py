@@ -58,6 +58,16 @@ def operands(kind, batch, m, k, n):
     return oracle.entries(kind, (*batch, m, k), rng), oracle.entries(kind, (*batch, k, n), rng)
 
 
+@pytest.mark.parametrize("batch, m, k, n", [((), 1, 4, 4), ((2, 3), 9, 260, 132), ((), 300, 9000, 500)])
+def test_largest_magnitudes(batch, m, k, n):
+    a, b = operands("exp(-100, -35)", batch, m, k, n)
+    a[..., 0, 1], b[..., 2, 3] = np.nan, -np.inf
+    out = [((*batch, m), np.int32), ((*batch, n), np.int32)]
+    row, column = call("gpu", "jaxmd_single_largest", out, a, b)
+    np.testing.assert_array_equal(row, np.abs(a).view(np.int32).max(-1))
+    np.testing.assert_array_equal(column, np.abs(b).view(np.int32).max(-2))
+
+
 @pytest.mark.parametrize("engine, tile", [(e, t) for e, tiles in LONG.items() for t in tiles])
 @pytest.mark.parametrize(
     "batch, m, k, n",
