@@ -51,7 +51,8 @@ template <int kWords>
 bool choose(const DecodeTask& task, int64_t words, Kernel* kernel) {
   using Layout = DecodeLayout<kWords>;
   const Layout layout(task.ones, task.pairs);
-  if (words != kWords || layout.steps > Layout::kSteps || (task.pairs > 0 && !Layout::kPairs)) return false;
+  if (words != kWords || layout.steps > Layout::kSteps || layout.one_steps > Layout::kOneSteps) return false;
+  if (task.pairs > 0 && !Layout::kPairs) return false;
   const bool aligned = task.entries % 4 == 0 && starts_on_16_bytes(task.small) && starts_on_16_bytes(task.wide);
   *kernel = {aligned ? launch<kWords, true> : launch<kWords, false>, layout.tables};
   return true;

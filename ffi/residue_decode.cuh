@@ -67,54 +67,52 @@ struct Fragments {
 };
 
 // Residues of any number of moduli, packed in the lane's own part of shared memory: [k32 step][f][32 lanes][16 bytes].
-// Two steps are under way at a time, one of them being loaded.
+// Those of one digit are asked for at once, those of two digits a step ahead.
 template <bool kAligned, class Layout>
 __device__ __forceinline__ void collect(const DecodeTask& task, const Layout& layout,
                                         const LaneEntries<kAligned>& entries, const int8_t* ones, const int16_t* pairs,
                                         const int4* constants, uint4* own) {
-  const auto put = [&](int step, const uint32_t(&a)[2][2]) {
-    uint2* to = reinterpret_cast<uint2*>(own + step / 2 * 64) + step % 2;
+  const auto put = [&](uint2* to, const uint32_t(&a)[2][2]) {
     to[0] = make_uint2(a[0][0], a[0][1]);
     to[64] = make_uint2(a[1][0], a[1][1]);
   };
-  const int one_steps = layout.one_steps, pair_steps = layout.pair_steps;
-  const int64_t second = task.pairs > 1 ? int64_t{3} * task.entries : 0;  // a modulus alone is loaded twice
-  uint32_t small[2][4], wide[2][2][3][2];
+  const int one_steps = layout.one_steps, pair_steps = layout.pair_steps, even_steps = pair_steps & ~1;
+  const int64_t channel = task.entries, step = 6 * channel;
+  const int64_t modulus = task.pairs > 1 ? 3 * channel : 0;  // a modulus alone is loaded twice
+  uint32_t small[Layout::kOneSteps][4], wide[2][2][3][2], a[2][2];
   ones += entries.first;
   pairs += entries.first;
-  const auto load_next_ones = [&](int step, int to) {
-    if (step >= one_steps) return;
-    load_ones(task, entries, ones, small[to]);
-    ones = channel_after(ones, task.entries, 4);
-  };
-  const auto load_next_pairs = [&](int step, int to) {
-    if (step >= pair_steps) return;
-    load_pairs(task, entries, pairs, second, wide[to]);
-    pairs = channel_after(pairs, task.entries, 6);
-  };
-  load_next_ones(0, 0);
-  load_next_pairs(0, 0);
-#pragma unroll 1
-  for (int s = 0; s < one_steps; s += 2) {
 #pragma unroll
-    for (int i = 0; i < 2; ++i) {
-      if (i > 0 && s + i >= one_steps) break;
-      uint32_t a[2][2];
-      load_next_ones(s + i + 1, 1 - i);
-      pack_ones(a, small[i]);
-      put(s + i, a);
-    }
+  for (int s = 0; s < Layout::kOneSteps; ++s) {
+    if (s < one_steps) load_ones(task, entries, ones + 4 * s * channel, small[s]);
+  }
+  // The last step comes first where it is alone: then no load is in vain, which the compiler would put off.
+  if (pair_steps > 0) load_pairs(entries, pairs + (pair_steps - even_steps) * even_steps * step, channel, modulus, wide[0]);
+#pragma unroll
+  for (int s = 0; s < Layout::kOneSteps; ++s) {
+    if (s >= one_steps) break;
+    pack_ones(a, small[s]);
+    const int at = pair_steps + s;
+    put(reinterpret_cast<uint2*>(own + at / 2 * 64) + at % 2, a);
+  }
+  uint2* to = reinterpret_cast<uint2*>(own);
+  if (even_steps < pair_steps) {
+    load_pairs(entries, pairs, channel, modulus, wide[1]);
+    pack_pairs(a, wide[0], constants + 16 * even_steps);
+    put(to + 64 * even_steps, a);
+#pragma unroll
+    for (int i = 0; i < 12; ++i) wide[0][i / 6][i / 2 % 3][i % 2] = wide[1][i / 6][i / 2 % 3][i % 2];
   }
 #pragma unroll 1
-  for (int s = 0; s < pair_steps; s += 2) {
-#pragma unroll
-    for (int i = 0; i < 2; ++i) {
-      if (i > 0 && s + i >= pair_steps) break;
-      uint32_t a[2][2];
-      load_next_pairs(s + i + 1, 1 - i);
-      pack_pairs(a, wide[i], constants + 16 * (s + i));
-      put(one_steps + s + i, a);
-    }
+  for (int s = 0; s < even_steps; s += 2, to += 128, constants += 32) {
+    pairs += step;
+    load_pairs(entries, pairs, channel, modulus, wide[1]);
+    pack_pairs(a, wide[0], constants);
+    put(to, a);
+    pairs += s + 2 < even_steps ? step : 0;
+    load_pairs(entries, pairs, channel, modulus, wide[0]);
+    pack_pairs(a, wide[1], constants + 16);
+    put(to + 1, a);
   }
 }
 

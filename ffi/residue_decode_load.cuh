@@ -40,6 +40,22 @@ __device__ __forceinline__ const T* channel_after(const T* from, uint32_t channe
 #endif
 }
 
+// Four entries at once. Volatile: they are asked for here, and not where they are first needed.
+__device__ __forceinline__ void load_four(const int8_t* from, uint32_t (&to)[1]) {
+#if defined(__CUDA_ARCH__)
+  asm volatile("ld.global.nc.u32 %0, [%1];" : "=r"(to[0]) : "l"(from));
+#else
+  to[0] = *reinterpret_cast<const uint32_t*>(from);
+#endif
+}
+__device__ __forceinline__ void load_four(const int16_t* from, uint32_t (&to)[2]) {
+#if defined(__CUDA_ARCH__)
+  asm volatile("ld.global.nc.v2.u32 {%0, %1}, [%2];" : "=r"(to[0]), "=r"(to[1]) : "l"(from));
+#else
+  to[0] = reinterpret_cast<const uint32_t*>(from)[0], to[1] = reinterpret_cast<const uint32_t*>(from)[1];
+#endif
+}
+
 // A lane's four entries; where some lie beyond the last, the last ones in their place.
 //   kAligned: the number of entries is a multiple of 4, and channels start on 16 bytes
 template <bool kAligned>
@@ -56,7 +72,9 @@ struct LaneEntries {
 
   template <class T>
   __device__ __forceinline__ void load(const T* from, uint32_t (&to)[sizeof(T)]) const {
-    if constexpr (!kAligned) {
+    if constexpr (kAligned) {
+      load_four(from, to);
+    } else {
 #pragma unroll
       for (int i = 0; i < static_cast<int>(sizeof(T)); ++i) to[i] = 0;
 #pragma unroll
@@ -64,11 +82,6 @@ struct LaneEntries {
         const int shift = 8 * sizeof(T) * j;
         to[shift / 32] |= (static_cast<uint32_t>(__ldg(from + offset[j])) & ((1u << 8 * sizeof(T)) - 1)) << shift % 32;
       }
-    } else if constexpr (sizeof(T) == 1) {
-      to[0] = __ldg(reinterpret_cast<const uint32_t*>(from));
-    } else {
-      const uint2 v = __ldg(reinterpret_cast<const uint2*>(from));
-      to[0] = v.x, to[1] = v.y;
     }
   }
 };
@@ -97,15 +110,14 @@ __device__ __forceinline__ void load_ones(const DecodeTask& task, const LaneEntr
     to[i] = x[0];
   }
 }
-// The three channels of two moduli of two digits; second_entries: from the one to the other.
+// The three channels of two moduli of two digits, channels and moduli so many entries apart.
 template <bool kAligned>
-__device__ __forceinline__ void load_pairs(const DecodeTask& task, const LaneEntries<kAligned>& entries,
-                                           const int16_t* from, int64_t second_entries, uint32_t (&to)[2][3][2]) {
-  const int16_t* second = from + second_entries;
+__device__ __forceinline__ void load_pairs(const LaneEntries<kAligned>& entries, const int16_t* from, int64_t channel,
+                                           int64_t modulus, uint32_t (&to)[2][3][2]) {
 #pragma unroll
-  for (int d = 0; d < 3; ++d) {
-    entries.load(channel_after(from, task.entries, d), to[0][d]);
-    entries.load(channel_after(second, task.entries, d), to[1][d]);
+  for (int i = 0; i < 2; ++i) {
+#pragma unroll
+    for (int d = 0; d < 3; ++d) entries.load(from + i * modulus + d * channel, to[i][d]);
   }
 }
 
@@ -116,14 +128,14 @@ __device__ __forceinline__ void pack_ones(uint32_t (&a)[2][2], const uint32_t (&
   a[0][0] = to[0], a[0][1] = to[1], a[1][0] = to[2], a[1][1] = to[3];
 }
 
-// constants: {c_0, c_1, c_2, -p}, {round(2^32 / p), 0, 2^31 in two words} of each of the two moduli. What is added
-// before the shift by 32 comes from there so that it is added in the multiplication's instruction.
+// constants: {c_0, c_1, c_2, -p}, {round(2^32 / p), h, b, 0} of each of the two moduli, h = floor(p/2).
+// x is h more, hence r in [-p/64, p + p/64] and r - h what is wanted; the bytes of both are balanced at once, in a word.
 __device__ __forceinline__ void pack_pairs(uint32_t (&a)[2][2], const uint32_t (&from)[2][3][2],
                                            const int4* constants) {
+  const uint32_t balance = static_cast<uint32_t>(constants[1].z);
 #pragma unroll
   for (int i = 0; i < 2; ++i) {
     const int4 c = constants[2 * i], v = constants[2 * i + 1];
-    const int64_t half = int64_t{v.w} << 32 | static_cast<uint32_t>(v.z);
 #pragma unroll
     for (int f = 0; f < 2; ++f) {
 #pragma unroll
@@ -132,10 +144,9 @@ __device__ __forceinline__ void pack_pairs(uint32_t (&a)[2][2], const uint32_t (
           return h == 0 ? static_cast<int32_t>(static_cast<int16_t>(from[i][d][f]))
                         : static_cast<int32_t>(from[i][d][f]) >> 16;
         };
-        // r + 128: its second byte is the high digit, its first is the low one + 128
-        const int32_t x = c.x * digit(0) + (c.y * digit(1) + (c.z * digit(2) + 128));
-        const uint32_t r = x + high_word(x, v.x, half) * c.w;
-        a[f][h] = i == 0 ? r : __byte_perm(a[f][h], r, 0x5410) ^ 0x00800080u;
+        const int32_t x = c.x * digit(0) + (c.y * digit(1) + (c.z * digit(2) + v.y));
+        const uint32_t r = x + high_product(x, v.x) * c.w;
+        a[f][h] = i == 0 ? r : (r * 65536 + a[f][h] + balance) ^ 0x80808080u;
       }
     }
   }

@@ -38,6 +38,7 @@ struct DecodeLayout {
   // The most k32 steps, and one more than the fewest: moduli of one digit come in 16s, of two digits in 8s.
   static constexpr int kSteps = kWords <= 2 ? 1 : (kWords + 3) / 2;
   static constexpr bool kPairs = kWords > 2;
+  static constexpr int kOneSteps = kPairs ? 4 : 2;  // the most k16 steps of one digit
   // An entry's column: four rows for the carries out of the parts, then its words, the lowest first. The stride lets
   // lanes 4 g + t write part t of four entries at once without a bank conflict (with kWords = 4: with few).
   static constexpr int kStride = kWords % 2 == 0 ? 36 : 40;

@@ -6,10 +6,11 @@ They are int32, in the order that a block of the kernel copies to shared memory:
 
     fragments  the balanced bytes of M_i as fragments of int8 products, [steps of 32 rows][words][32 lanes][16 bytes]
     product    P, 4 words of 0, -P, and 1 / P in units of the last word but one, a float64
-    combine    of two-digit moduli (c_0, c_1, c_2, -p, round(2^32 / p), 0, 2^31, 0), [steps of 8][lanes t][2][8]
+    combine    (c_0, c_1, c_2, -p, round(2^32 / p), h, b, 0) of two-digit moduli, h = floor(p/2), [steps of 8][lanes t][2];
+               b = 0x80808080 - h - 2^16 h' of a lane's first modulus, h' being the second's
 
-A one-digit modulus has one row of bytes, a two-digit one has two, of M_i and of 256 M_i mod P. In a step of 16 rows
-lane t takes rows 4 t ... 4 t + 3; which moduli those are says `_dealt`.
+A two-digit modulus has two rows of bytes, of M_i and of 256 M_i mod P, a one-digit one has one; the former come first,
+in steps of 8. In a step of 16 rows lane t takes rows 4 t ... 4 t + 3; which moduli those are says `_dealt`.
 """
 
 from __future__ import annotations
@@ -47,17 +48,19 @@ def decode_tables(plan: Plan) -> Tables:
     raised = 16 * words - size
 
     rows = np.zeros((32 * steps, 16 * words), np.int8)
-    combine = np.zeros((wide, 4, 2, 8), np.int32)
-    for (step, t, i), index in _dealt(ones, 4, narrow).items():
-        p = plan.small[index]
-        rows[16 * step + 4 * t + i, raised:] = _balanced_bytes(_unit(product, p, 1), size)
+    combine = np.zeros((wide, 4, 2, 8), np.int64)
     for (step, t, i), index in _dealt(pairs, 2, wide).items():
         p, base = plan.pairs[index]
         scale, weights = _small_weights(p, base)
-        unit, row = _unit(product, p, pow(scale, -1, p)), 16 * (narrow + step) + 4 * t + 2 * i
+        unit, row = _unit(product, p, pow(scale, -1, p)), 16 * step + 4 * t + 2 * i
         rows[row, raised:] = _balanced_bytes(unit, size)
         rows[row + 1, raised:] = _balanced_bytes(_centred(256 * unit, product), size)
-        combine[step, t, i, :7] = (*weights, -p, (2**32 + p // 2) // p, 0, -(2**31))
+        combine[step, t, i, :6] = (*weights, -p, (2**32 + p // 2) // p, p // 2)
+    halves = combine[:, :, :, 5]
+    combine[:, :, 0, 6] = (0x80808080 - halves[:, :, 0] - (halves[:, :, 1] << 16) + 2**31) % 2**32 - 2**31
+    for (step, t, i), index in _dealt(ones, 4, narrow).items():
+        p = plan.small[index]
+        rows[16 * (wide + step) + 4 * t + i, raised:] = _balanced_bytes(_unit(product, p, 1), size)
 
     # Rows: step, half of it, lane t, byte of its register. Columns: part of the integer, word, half of it, byte.
     fragments = rows.reshape(steps, 2, 4, 4, 4, words, 2, 2).transpose(0, 5, 4, 7, 2, 6, 1, 3)
@@ -65,7 +68,7 @@ def decode_tables(plan: Plan) -> Tables:
     gap = b"".join(x.to_bytes(16 * words, "little") + bytes(16) for x in (raised_product, modulus - raised_product))
     inverse = np.float64(2 ** (128 * words - 64) / raised_product).tobytes()
     data = fragments.tobytes() + gap[: 32 * words + 16] + inverse
-    data += bytes(-len(data) % 16) + combine.tobytes()
+    data += bytes(-len(data) % 16) + combine.astype(np.int32).tobytes()
     return Tables(words, raised, np.frombuffer(data, np.int32))
 
 
