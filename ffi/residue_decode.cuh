@@ -87,7 +87,8 @@ __device__ __forceinline__ void collect(const DecodeTask& task, const Layout& la
     if (s < one_steps) load_ones(task, entries, ones + 4 * s * channel, small[s]);
   }
   // The last step comes first where it is alone: then no load is in vain, which the compiler would put off.
-  if (pair_steps > 0) load_pairs(entries, pairs + (pair_steps - even_steps) * even_steps * step, channel, modulus, wide[0]);
+  const int16_t* alone = pairs + (even_steps < pair_steps ? even_steps * step : 0);
+  if (pair_steps > 0) load_pairs(entries, alone, channel, modulus, wide[0]);
 #pragma unroll
   for (int s = 0; s < Layout::kOneSteps; ++s) {
     if (s >= one_steps) break;
@@ -144,7 +145,7 @@ __device__ __forceinline__ void multiply(const Fragments<Layout::kSteps>& residu
     int x[2][4] = {}, y[2][4] = {};
 #pragma unroll
     for (int s = 0; s < Layout::kSteps; ++s) {
-      if (s == Layout::kSteps - 1 && s >= steps) break;
+      if (s > 0 && s == Layout::kSteps - 1 && s >= steps) break;
       const uint4 b = table[(s * kWords + w) * 32];
 #pragma unroll
       for (int f = 0; f < 2; ++f) {
@@ -159,6 +160,9 @@ __device__ __forceinline__ void multiply(const Fragments<Layout::kSteps>& residu
       make_uint4((carry[0] >> 16) + lift, (carry[1] >> 16) + lift, (carry[2] >> 16) + lift, (carry[3] >> 16) + lift);
 }
 
+// A value that stays in a register: the compiler can't make it again where it is needed.
+__device__ __forceinline__ uint32_t kept(uint32_t x) { return __shfl_sync(0xffffffffu, x, threadIdx.x % 32); }
+
 // kAligned: LaneEntries.
 template <int kWords, bool kAligned>
 __global__ void __launch_bounds__(decode_threads(kWords), decode_blocks(kWords))
@@ -166,8 +170,8 @@ __global__ void __launch_bounds__(decode_threads(kWords), decode_blocks(kWords))
   using Layout = DecodeLayout<kWords>;
   extern __shared__ __align__(16) unsigned char decode_shared[];
   const Layout layout(task.ones, task.pairs);
-  const int warps = blockDim.x / 32, warp = threadIdx.x / 32, lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
-  const uint32_t step = gridDim.x * warps * kDecodeTile;
+  const int warps = blockDim.x / 32, warp = threadIdx.x / 32, lane = kept(threadIdx.x % 32), g = lane / 4, t = lane % 4;
+  const uint32_t step = kept(gridDim.x * warps * kDecodeTile);
   uint32_t base = (blockIdx.x * warps + warp) * kDecodeTile;
   EntryPosition position{(base + lane) / task.n, (base + lane) % task.n};
   const uint32_t step_rows = step / task.n, step_columns = step % task.n;

@@ -79,8 +79,9 @@ struct LaneEntries {
       for (int i = 0; i < static_cast<int>(sizeof(T)); ++i) to[i] = 0;
 #pragma unroll
       for (int j = 0; j < 4; ++j) {
-        const int shift = 8 * sizeof(T) * j;
-        to[shift / 32] |= (static_cast<uint32_t>(__ldg(from + offset[j])) & ((1u << 8 * sizeof(T)) - 1)) << shift % 32;
+        constexpr int kBits = 8 * sizeof(T);
+        const uint32_t x = static_cast<uint32_t>(__ldg(from + offset[j])) & ((1u << kBits) - 1);
+        to[kBits * j / 32] |= x << kBits * j % 32;
       }
     }
   }

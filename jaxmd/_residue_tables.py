@@ -6,8 +6,8 @@ They are int32, in the order that a block of the kernel copies to shared memory:
 
     fragments  the balanced bytes of M_i as fragments of int8 products, [steps of 32 rows][words][32 lanes][16 bytes]
     product    P, 4 words of 0, -P, and 1 / P in units of the last word but one, a float64
-    combine    (c_0, c_1, c_2, -p, round(2^32 / p), h, b, 0) of two-digit moduli, h = floor(p/2), [steps of 8][lanes t][2];
-               b = 0x80808080 - h - 2^16 h' of a lane's first modulus, h' being the second's
+    combine    (c_0, c_1, c_2, -p, round(2^32 / p), h, b, 0) of two-digit moduli, [steps of 8][lanes t][2], with
+               h = floor(p/2) and b = 0x80808080 - h - 2^16 h' of a lane's first modulus, h' being the second's
 
 A two-digit modulus has two rows of bytes, of M_i and of 256 M_i mod P, a one-digit one has one; the former come first,
 in steps of 8. In a step of 16 rows lane t takes rows 4 t ... 4 t + 3; which moduli those are says `_dealt`.

@@ -217,6 +217,23 @@ def test_decode_equals_the_cpu_and_integers(limbs, batch, m, n, spread):
         assert abs(value - wanted) <= underflow + abs(wanted) * Fraction(2) ** (-53 * limbs)
 
 
+@pytest.mark.parametrize("limbs", [1, 2, 3, 4, 8, 16])
+@pytest.mark.parametrize("shape", [(700, 600), (3, 401, 333), (9000, 7, 5)])
+def test_decode_of_more_entries_than_a_gpu_holds(limbs, shape):
+    """Every warp decodes more than once: a few integers, each in many places, on many grids."""
+    draw, rng = random.Random(limbs), inputs.generator("decode many", limbs, shape)
+    plan = _residues.plan(4096, 53 * limbs + 4)
+    small, wide, _ = residues_of(draw, plan, 64)
+    middle = np.full(64, 400, np.int32)  # nothing is subnormal
+    known = decode("cpu", plan, small.reshape(-1, 1, 64), wide.reshape(-1, 1, 64), middle[:1], middle, limbs)
+    place = rng.integers(0, 64, shape)
+    row = rng.integers(-30, 30, shape[:-1]).astype(np.int32)
+    column = rng.integers(-30, 30, (*shape[:-2], shape[-1])).astype(np.int32)
+    got = decode("gpu", plan, small[:, place], wide[:, place], row + 400, column + 400, limbs)
+    for limb, x in zip(got, known, strict=True):
+        np.testing.assert_array_equal(limb, np.ldexp(x[0][place], row[..., :, None] + column[..., None, :]))
+
+
 def test_a_program_of_many_products_at_once():
     """Encoding, products and decoding of independent operands in one program: integers, exact."""
     _residue_steps._ffi.register()

@@ -3,6 +3,7 @@
 import functools
 import itertools
 import math
+import random
 from fractions import Fraction
 
 import inputs
@@ -12,7 +13,7 @@ import numpy as np
 import oracles
 import pytest
 
-from jaxmd import _magnitudes, _residue_steps, _residues, _slices
+from jaxmd import _magnitudes, _residue_steps, _residue_tables, _residues, _slices
 
 LIMBS = (1, 2, 3, 4, 8, 16)
 LENGTHS = [1, 2, 3, 15, 16, 17, 127, 128, 129, 1023, 1024, 1025, 4096, 65535, 131071, 131072, 300000]
@@ -61,6 +62,54 @@ def decoding_obligations(plan):
     quotient = sum(int(r) * abs(x) for r, x in zip(largest, rebuilt)) // product + 2
     sums = np.abs(tables.slices) @ largest + quotient * np.abs(tables.product)
     assert sums.max() <= 2**53
+
+
+@pytest.mark.parametrize("limbs", LIMBS)
+def test_tables_of_the_cuda_decoder(limbs):
+    """Bytes of residues times rows of the tables are C' mod P, with residues as the kernel finds and splits them."""
+    plan = _residues.plan(4096, 53 * limbs + 2)
+    tables = _residue_tables.decode_tables(plan)
+    product, ones, pairs = math.prod(plan.moduli), len(plan.small), len(plan.pairs)
+    narrow, wide, size = -(-ones // 16), -(-pairs // 8), 16 * tables.words  # steps, bytes of an integer
+    count, raised = size // 4, product << 8 * tables.raised
+    parts = [tables.data.size - 64 * wide - -(-(2 * count + 6) // 4) * 4, tables.data.size - 64 * wide]
+    fragments, numbers, constants = np.split(tables.data, parts)
+    fragments = fragments.view(np.int8).reshape(-1, tables.words, 32, 16)
+    constants = constants.reshape(wide, 4, 2, 8)
+    whole = lambda x: sum(int(v) << 32 * i for i, v in enumerate(x.view(np.uint32)))
+    assert whole(numbers[:count]) == raised and whole(numbers[count + 4 : 2 * count + 4]) == (1 << 8 * size) - raised
+    inverse = float(numbers[2 * count + 4 : 2 * count + 6].view(np.float64)[0])
+    assert abs(Fraction(inverse) * Fraction(raised, 1 << 32 * (count - 2)) - 1) < Fraction(1, 2**52)
+
+    def row(step, place):
+        """The number in row `place` of a step of 16: columns are bytes 4 word + 2 half + byte of one of four parts."""
+        place_in_word = itertools.product(range(4), range(tables.words), range(2), range(2))
+        return sum(
+            int(fragments[step // 2, word, 4 * (2 * part + byte) + place // 4, 8 * half + 4 * (step % 2) + place % 4])
+            << 8 * (4 * (tables.words * part + word) + 2 * half + byte)
+            for part, word, half, byte in place_in_word
+        )
+
+    draw = random.Random(limbs)
+    value = draw.randrange(-(product // 2), product // 2)
+    start = lambda lane, run, count: max(0, min(lane * run, count - run))
+    total = 0
+    for step, lane, i in itertools.product(range(narrow), range(4), range(4)):
+        p = plan.small[start(lane, 4 * narrow, ones) + 4 * step + i]
+        total += centred(value, p) * row(wide + step, 4 * lane + i)
+    for step, lane in itertools.product(range(wide), range(4)):
+        word = int(constants[step, lane, 0, 6])
+        for i in range(2):
+            p, t = plan.pairs[start(lane, 2 * wide, pairs) + 2 * step + i]
+            m1, m2 = (draw.choice([-(p // 2), p // 2, draw.randrange(-(p // 2), p // 2)]) for _ in range(2))
+            m0 = centred((value - (t * t - t) * m1 - t * m2) * pow(1 - t, -1, p), p)
+            c0, c1, c2, minus_p, factor, half = map(int, constants[step, lane, i, :6])
+            x = c0 * m0 + c1 * m1 + c2 * m2 + half
+            assert (abs(c0) + abs(c1) + abs(c2)) * (p // 2) + half < 2**27 and minus_p in (-p, 0)
+            word += (x + (x * factor >> 32) * minus_p) << 16 * i
+        digits = np.array([word % 2**32 ^ 0x80808080], np.uint32).view(np.int8)
+        total += sum(int(digits[j]) * row(step, 4 * lane + j) for j in range(4))
+    assert total % raised == (value << 8 * tables.raised) % raised
 
 
 def test_number_of_products():
