@@ -44,6 +44,21 @@ def run_pairs(spec, cases):
     return run(spec, a, b, c)
 
 
+def pairs(*items):
+    """(x, y) or (n, (x, y)) for n of them."""
+    out = []
+    for item in items:
+        out += [item[1]] * item[0] if isinstance(item[1], tuple) else [item]
+    return out
+
+
+def matches(bits, wanted, f):
+    """Whether bits are those of a number, inf or nan."""
+    if wanted != wanted:
+        return bits == f.nan
+    return bits == tensorcore.bits_of(wanted if isinstance(wanted, float) else Fraction(wanted), f)
+
+
 def random_bits(f, shape, seed, narrow=False):
     """The generator of the recorded hashes: every bit at random, or exponents within three of the bias."""
     g = np.random.Generator(np.random.PCG64(seed))

@@ -8,7 +8,7 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
-from tensorcore_cases import ROWS, SHARED, e, random_bits, run, run_pairs
+from tensorcore_cases import ROWS, SHARED, e, matches, pairs, random_bits, run, run_pairs
 
 from jaxmd import tensorcore
 from jaxmd.tensorcore import bits_of, explain, spec, value_of
@@ -44,14 +44,6 @@ def test_recorded_hashes(arch, instruction, bits, narrow):
         assert hashlib.sha256(d.astype("<u4").tobytes()).hexdigest()[:12] == wanted
         rows = [0, 1, 2, 5, 13, 89]
         assert [explain(a[i], b[i], c[i], s).bits for i in rows] == d[rows].tolist()
-
-
-def pairs(*items):
-    """(x, y) or (n, (x, y)) for n of them."""
-    out = []
-    for item in items:
-        out += [item[1]] * item[0] if isinstance(item[1], tuple) else [item]
-    return out
 
 
 BLOG = pairs((-e(13), e(10)), (48, 48), (0.375, 1), (0.125, 1))
@@ -153,12 +145,6 @@ WIDEST = {  # the instructions that a probe runs on; A stands for Turing and Amp
 
 def instructions(arch, formats):
     return [spec(*name.split()) for name in WIDEST[arch].get(formats, [])]
-
-
-def matches(bits, wanted, f):
-    if wanted != wanted:
-        return bits == f.nan
-    return bits == bits_of(wanted if isinstance(wanted, float) else Fraction(wanted), f)
 
 
 def all_probes():
@@ -264,75 +250,6 @@ def test_tf32_ignores_thirteen_bits():
     b = np.zeros((2, 8), np.uint32)
     b[:, 0] = 0x3F800000
     assert run(s, a, b, np.zeros(2, np.uint32)).tolist() == [0x3F800000, 0x7F800000]
-
-
-# float64: probes 40 to 43, IEEE signs of zero
-DOUBLE = [
-    (pairs((e(53), 1), (1, 1), (-e(53), 1), (1, 1)), 0, 1),
-    (pairs((1, 2), (1, e(-52) + e(-53))), 0, 2 + e(-51)),
-    (pairs((1, 2 + e(-51)), (1, e(-52))), 0, 2 + e(-50)),
-    (pairs((1, 1)), -(1 - e(-53)), e(-53)),
-    (pairs((e(-1074), e(52))), 0, e(-1022)),
-    (pairs((2, (1, e(-53)))), 1, 1),
-    (pairs((-0.0, 1)), -0.0, 0),  # the zeros that follow are +0
-    (pairs((4, (-0.0, 1.0))), -0.0, -0.0),
-    (pairs((e(1023), 2)), 0, inf),
-    (pairs((e(1023), 2), (-inf, 1)), 0, nan),
-    (pairs((inf, 0)), 0, nan),
-    (pairs((e(-600), e(-600))), e(-1074), e(-1074)),
-]
-
-
-def test_double():
-    s = spec(H, "mma.m8n8k4.f64.f64.f64.f64")
-    bits = run_pairs(s, [(items, c) for items, c, _ in DOUBLE])
-    for (items, c, wanted), got in zip(DOUBLE, bits.tolist()):
-        assert matches(got, wanted, s.d), (items, c, value_of(got, s.d))
-        assert explain([p[0] for p in items], [p[1] for p in items], c, s).bits == got
-
-
-def test_nans_of_doubles():
-    """A NaN operand comes out quiet, the first of a, b, c; Inf·0 and Inf - Inf make a negative quiet one."""
-    s = spec(H, "mma.m8n8k4.f64.f64.f64.f64")
-    one, inf, quiet = 0x3FF << 52, 0x7FF << 52, 1 << 51
-    nans = [0x7FF << 52 | 0xA1, 0xFFF8 << 48 | 0xB2, 0xFFF << 52 | 0xC3]  # of a, b and c; two signal
-    default = 0xFFF8 << 48
-    cases = [(inf, 0, one, default), (1 << 63, inf, one, default), (inf, one, 0xFFF << 52, default)]
-    cases += [(inf, 0, nans[2], nans[2] | quiet), (0x7FF5765C21DD6CFD, one, one, 0x7FFD765C21DD6CFD)]
-    for chosen in range(1, 8):
-        words = [nans[i] if chosen >> i & 1 else one for i in range(3)]
-        cases.append((*words, min(i for i in range(3) if chosen >> i & 1)))
-    table = [[*x[:3], nans[x[3]] | quiet if x[3] < 3 else x[3]] for x in cases]
-    x, y, c, d = np.array(table, np.uint64).T
-    a, b = np.zeros((2, len(d), 4), np.uint64)
-    for place in (0, 3):  # first in the chain, and last, after products that are zero
-        a[:], b[:] = 0, 0
-        a[:, place], b[:, place] = x, y
-        assert run(s, a, b, c).tolist() == d.tolist()
-        assert [explain(a[i], b[i], c[i], s).bits for i in range(len(d))] == d.tolist()
-    a[:, 0], b[:, 0] = nans[1], one  # the chain's NaN is the addend of what follows
-    wanted = [
-        value if math.isnan(value_of(p, s.a)) or math.isnan(value_of(q, s.b)) else nans[1]
-        for p, q, value in zip(x, y, d)
-    ]
-    assert run(s, a, b, c).tolist() == wanted
-
-
-def test_double_on_random_bits():
-    s = spec(H, "mma.m8n8k4.f64.f64.f64.f64")
-    g = np.random.Generator(np.random.PCG64(5))
-    a, b, c = (g.integers(0, 2**64, shape, dtype=np.uint64) for shape in ((600, 4), (600, 4), 600))
-    near = (np.uint64(1023) + g.integers(0, 60, (600, 4), dtype=np.uint64)) << np.uint64(52)
-    a[100:] = (a[100:] & np.uint64(0x800FFFFFFFFFFFFF)) | near[100:]
-    b[100:] = (b[100:] & np.uint64(0x800FFFFFFFFFFFFF)) | near[:500]
-    c[100:] = (c[100:] & np.uint64(0x800FFFFFFFFFFFFF)) | near[100:, 0]
-    a[400:] &= np.uint64(0x8000000000000FFF)  # subnormal, times large: results near the bottom of the range
-    b[400:] = (b[400:] & np.uint64(0x800FFFFFFFFFFFFF)) | np.uint64(980 << 52)
-    c[400:] &= np.uint64(0x80000000000000FF)
-    d = run(s, a, b, c)
-    wanted = [explain(a[i], b[i], c[i], s).bits for i in range(600)]
-    wrong = [i for i in range(600) if d[i] != wanted[i]]
-    assert not wrong, (len(wrong), wrong[:3])
 
 
 @pytest.mark.parametrize("name", ["s8.s8", "u8.u8.satfinite", "u8.s8.satfinite"])

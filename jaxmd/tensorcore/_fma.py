@@ -6,8 +6,10 @@
 
 Where more than one bit cancels the exponents differ by at most one, and nothing fell off: the result is exact before
 its rounding. Signs of zeros are IEEE 754's. A NaN among the operands comes out quiet, its sign and payload kept; of
-several the first of `PRECEDENCE`. Inf·0 and Inf - Inf make the format's own NaN. (Recorded on an H200: NaNs in a. The
-order and the NaN that is made are those of x86, whose NaN CUDA's header has too; examples/bench/tensorcore.py asks.)
+several it is b's, else c's, else a's, whether they signal or not. Inf·0, unless c is NaN, and Inf - Inf make a NaN of
+the format's own.
+
+Source: the order and that NaN are an H200's, whose outputs no other order explains (tests/test_tensorcore.py).
 """
 
 from __future__ import annotations
@@ -22,7 +24,7 @@ from ._bits import FORMATS, decode
 _F64 = FORMATS["f64"]
 _NOWHERE = -16384
 _TOP = 125
-PRECEDENCE = (0, 1, 2)  # of a, b and c: whose NaN is the result
+PRECEDENCE = (1, 2, 0)  # of a, b and c: whose NaN is the result
 QUIET = 1 << 51
 
 Pair = tuple[jax.Array, jax.Array]  # high and low uint64
