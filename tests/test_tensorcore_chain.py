@@ -2,6 +2,7 @@
 one output at a time."""
 
 import dataclasses
+import functools
 import math
 from fractions import Fraction
 
@@ -288,6 +289,37 @@ def test_verification_counts_what_differs(monkeypatch, name):
         assert d.model != d.hardware
     with pytest.raises(ValueError, match="kind 'other'"):
         tensorcore.verify(s, "other")
+
+
+DRAWN = ["m16n8k16.f32.f16.f16.f32", "m16n8k8.f32.bf16.bf16.f32", "m16n8k8.f32.tf32.tf32.f32"]
+DRAWN += ["m16n8k32.f32.e4m3.e5m2.f32", "m16n8k4.f64.f64.f64.f64", "m16n8k32.s32.s8.u8.s32"]
+
+
+@pytest.mark.parametrize("x64", [True, False])
+def test_operands_are_drawn_without_promotion(x64):
+    """Every kind of bits, with no type but those asked for."""
+    for s in (spec(H, f"mma.{name}") for name in DRAWN):
+        if s.a.width == 64 and not x64:
+            continue
+        for kind in ("bits",) if s.operation == "integer" else tensorcore.KINDS:
+            with jax.enable_x64(x64):
+                drawn = jax.eval_shape(functools.partial(_verify.random_operands, s, kind, (3, 16, 8)), 0)
+            assert [x.dtype for x in drawn] == [s.a.word, s.b.word, s.c.word]
+            assert [x.shape for x in drawn] == [(3, 16, s.k), (3, s.k, 8), (3, 16, 8)]
+
+
+@pytest.mark.slow
+def test_one_factor_is_subnormal():
+    s = spec(H, "mma.m16n8k32.f32.e4m3.e5m2.f32")
+    with jax.default_prng_impl("unsafe_rbg"):  # which compiles fast
+        a, b, _ = (np.asarray(x) for x in _verify.random_operands(s, "sub", (4, 16, 8), 0))
+    assert not (a[::2] & 0x78).any() and not (b[1::2] & 0x7C).any()
+    assert (a[1::2] & 0x78).any(axis=(1, 2)).all() and (b[::2] & 0x7C).any(axis=(1, 2)).all()
+
+
+def test_verifying_doubles_needs_x64():
+    with jax.enable_x64(False), pytest.raises(TypeError, match="verify: f64 needs uint64"):
+        tensorcore.verify(spec(H, "mma.m8n8k4.f64.f64.f64.f64"))
 
 
 def test_issuing_needs_a_gpu():

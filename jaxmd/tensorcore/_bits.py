@@ -161,12 +161,16 @@ def from_bits(bits: Any, format: str | Format) -> Any:
     return lax.bitcast_convert_type(bits, f.dtype) if isinstance(bits, jax.Array) else np.asarray(bits).view(f.dtype)
 
 
-def words(x: Any, f: Format, who: str, name: str) -> jax.Array:
-    """Bits as the model takes them: uint32, or uint64 for f64."""
+def require_x64(f: Format, who: str) -> None:
     if f.width == 64 and not jax.config.jax_enable_x64:  # type: ignore[attr-defined]
         raise TypeError(
             f'{who}: {f} needs uint64 but jax_enable_x64 is off; call jax.config.update("jax_enable_x64", True) first.'
         )
+
+
+def words(x: Any, f: Format, who: str, name: str) -> jax.Array:
+    """Bits as the model takes them: uint32, or uint64 for f64."""
+    require_x64(f, who)
     x = jnp.asarray(x)
     if x.dtype not in (f.word, np.dtype(f.word.__name__[1:])):
         raise TypeError(

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from .. import _ffi
-from ._bits import Format
+from ._bits import Format, require_x64
 from ._specs import Spec
 
 COLUMNS = 8  # n of every instruction that is issued
@@ -96,6 +96,7 @@ def _has_kernel(spec: Spec) -> bool:
 
 
 def _unsigned(x: Any, f: Format, who: str, name: str) -> jax.Array:
+    require_x64(f, who)
     x = jnp.asarray(x)
     if x.dtype != f.word:
         raise TypeError(f"{who}: {name} has type {x.dtype}; wanted bits of {f}, {np.dtype(f.word).name}.")

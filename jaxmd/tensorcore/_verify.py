@@ -18,7 +18,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from ._bits import Format
+from ._bits import Format, require_x64
 from ._chain import mma
 from ._issue import COLUMNS, issue, rows
 from ._specs import Spec
@@ -62,6 +62,7 @@ def verify(spec: Spec, kind: str = "bits", *, outputs: int = 1_000_000, seed: in
     """
     if kind not in KINDS or (spec.operation == "integer" and kind != "bits"):
         raise ValueError(f"jaxmd.tensorcore.verify: kind {kind!r} came for {spec.instruction}; see its documentation.")
+    require_x64(spec.d, "jaxmd.tensorcore.verify")
     m = rows(spec)
     cases = -(-outputs // (m * COLUMNS))
     a, b, c = random_operands(spec, kind, (cases, m, COLUMNS), seed)
@@ -111,7 +112,7 @@ def _random(key: jax.Array, shape: tuple[int, ...], f: Format, kind: str, second
     low: Any = max(f.bias - 3, 0)
     high: Any = f.bias + 4
     if kind in ("bottom", "sub"):
-        low, high = 0, 4 if kind == "bottom" else jnp.where(case % 2 == second, 1, top)
+        low, high = 0, 4 if kind == "bottom" else jnp.where(case % 2 == int(second), 1, top)
     field = jax.random.randint(jax.random.fold_in(key, 1), shape, low, high).astype(f.word)
     place = f.mantissa_bits + f.unused
     x = (x & f.word(~(top << place) % (1 << f.width))) | (field << f.word(place))
@@ -120,7 +121,8 @@ def _random(key: jax.Array, shape: tuple[int, ...], f: Format, kind: str, second
     sign, infinity = x & f.word(1 << (f.exponent_bits + place)), f.word(f.infinity)
     which = jax.random.bits(jax.random.fold_in(key, 2), shape, np.uint8) % 4
     special = jnp.where(which < 2, x | infinity, jnp.where(which == 2, sign | infinity, sign))
-    here = jax.random.uniform(jax.random.fold_in(key, 3), shape, np.float32) < np.float32(0.25) ** (1 + case % 4)
+    share = jnp.asarray([1 / 4, 1 / 16, 1 / 64, 1 / 256], np.float32)[case % 4]
+    here = jax.random.uniform(jax.random.fold_in(key, 3), shape, np.float32) < share
     return jnp.where(here, special, x)
 
 
