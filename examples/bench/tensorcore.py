@@ -132,8 +132,8 @@ def issue(report: harness.Report, instructions: Sequence[Spec]) -> None:
                     if v.mismatches
                 ],
             )
-        if s.operation == "fma" and report.time_left():
-            nans(report, s)
+            if s.operation == "fma" and report.time_left():
+                nans(report, s)
     report.line("tensorcore-issue-total", outputs=total, error=wrong)
 
 
