@@ -1,13 +1,10 @@
 // jaxmd_exact_matmul on CUDA: C_ij = canonical limbs of Σ_l A_il·B_lj, exact, for the entries with flag_ij ≠ 0.
 //
 // Shapes: a limbs [.., m, k], b limbs [.., k, n], flag s8 [.., m, n], c limbs [.., m, n]; results alias c.
-// Tiling: a warp an entry; lane t takes the terms l ≡ t mod 32 into a fixed-point number of its own. The 32 numbers
-//   interleave in shared memory, word [134][lane 32], 34 KB a block of one warp, six blocks an SM: no bank conflicts
-//   and no atomics. Then lane t sums the rows i ≡ t mod 32, and lane 0 settles the carries and rounds. Warp w looks at
-//   the groups of flags w, w + W, w + 2W, … with W odd, so that a flagged row, column or diagonal spreads over all.
-// Exact: exact.h; a lane adds at most 2^25 products between two carry passes, so a row sum stays below 2^62.
-// Cost: without flags one pass over them; a flagged entry about k·Na·Nb/32 steps of some 100 cycles, with six warps
-//   an SM in flight, and 5 µs for rounding.
+// Tiling: a warp an entry (exact_entry.cuh), a block of one warp, six an SM. Warp w looks at the groups of flags w,
+//   w + W, w + 2W, … with W odd, so that a flagged row, column or diagonal spreads over all.
+// Exact: exact.h.
+// Cost: without flags one pass over them.
 // Source: exact.h.
 #define JAXMD_ISA cuda
 
@@ -15,8 +12,8 @@
 
 #include <cuda_runtime.h>
 
-#include "exact.h"
 #include "exact_args.h"
+#include "exact_entry.cuh"
 
 namespace jaxmd {
 namespace cuda {
@@ -25,87 +22,6 @@ namespace {
 namespace ffi = xla::ffi;
 
 constexpr const char* kName = "jaxmd_exact_matmul";
-constexpr int kLanes = 32;
-constexpr unsigned kAll = 0xffffffffu;
-constexpr int kSharedBytes = kExactWords * kLanes * static_cast<int>(sizeof(int64_t));
-static_assert(kSharedBytes <= 48 * 1024, "more must be asked for");
-constexpr int64_t kLaneRun = int64_t{1} << 25;
-
-// Adds lane's share of the dot product; returns whether a limb was inf or nan, and the range of words touched.
-__device__ bool accumulate(const ExactJob& job, int64_t row, int64_t column, int lane, int64_t* word, int* first,
-                           int* last) {
-  const int64_t run = kLaneRun / (job.a.count * job.b.count);
-  int64_t steps = 0;
-  bool special = false;
-  for (int64_t l = lane; l < job.shape.k; l += kLanes) {
-    if (++steps % run == 0) {
-      settle(word, kLanes);
-      *last = kExactWords - 1;
-    }
-    for (int i = 0; i < job.a.count; ++i) {
-      const double x = job.a.limb[i][row + l];
-      const Factor a = unpack(x);
-      special |= !is_finite(x);
-      for (int g = 0; g < job.b.count; ++g) {
-        const double y = job.b.limb[g][column + l * job.shape.n];
-        const Factor b = unpack(y);
-        special |= !is_finite(y);
-        if (special || a.mantissa == 0 || b.mantissa == 0) continue;
-        add_product(word, kLanes, a, b);
-        const int at = first_word(a, b);
-        *first = min(*first, at);
-        *last = max(*last, at + 4);
-      }
-    }
-  }
-  return special;
-}
-
-__device__ double special_entry(const ExactJob& job, int64_t row, int64_t column, int lane, int64_t* word) {
-  int seen = kNone;
-  for (int64_t l = lane; l < job.shape.k; l += kLanes) {
-    const auto load_a = [&](int i) { return job.a.limb[i][row + l]; };
-    const auto load_b = [&](int g) { return job.b.limb[g][column + l * job.shape.n]; };
-    seen |= special_term(classify(load_a, job.a.count, word, kLanes), classify(load_b, job.b.count, word, kLanes));
-  }
-  return special_value(__reduce_or_sync(kAll, static_cast<unsigned>(seen)));
-}
-
-// One entry by one warp. All words are zero before and after.
-__device__ void exact_entry(const ExactJob& job, int64_t entry, int lane, int64_t* shared) {
-  const ProductShape& s = job.shape;
-  const int64_t batch = entry / (s.m * s.n), i = entry / s.n, j = entry % s.n;  // i counts rows over the batch
-  const int64_t row = i * s.k, column = batch * s.k * s.n + j;
-  int64_t* const word = shared + lane;
-  int first = kExactWords, last = -1;
-  if (__any_sync(kAll, accumulate(job, row, column, lane, word, &first, &last))) {
-    const double value = special_entry(job, row, column, lane, word);
-    for (int t = 0; t < kExactWords; ++t) word[t * kLanes] = 0;
-    for (int g = lane; g < job.c.count; g += kLanes) job.c.limb[g][entry] = g == 0 ? value : 0.0;
-    __syncwarp();
-    return;
-  }
-  first = __reduce_min_sync(kAll, first);
-  last = min(__reduce_max_sync(kAll, last) + 2, kExactWords - 1);  // the carry of 2^62 reaches two words on
-  __syncwarp();
-  for (int t = first + lane; t <= last; t += kLanes) {
-    int64_t sum = 0;
-    for (int q = 0; q < kLanes; ++q) sum += shared[t * kLanes + ((q + lane) & 31)];
-    shared[t * kLanes] = sum;
-  }
-  __syncwarp();
-  if (lane == 0) {
-    settle(shared, kLanes, first);
-    const bool negative = shared[(kExactWords - 1) * kLanes] < 0;
-    round_to_limbs(ExactDigits{shared, kLanes}, kExactWords, kExactLow, negative, negative, job.c.count,
-                   [&](int g, double x) { job.c.limb[g][entry] = x; });
-    // A negative sum has its sign in every word above.
-    for (int t = last + 1; t < kExactWords; ++t) shared[t * kLanes] = 0;
-  }
-  __syncwarp();
-  for (int t = first; t <= last; ++t) word[t * kLanes] = 0;
-  __syncwarp();
-}
 
 // Group g of flags is [g·kGroup, (g + 1)·kGroup); flags are 16-byte aligned when kGroup is 32.
 template <int kGroup>
@@ -127,18 +43,19 @@ __device__ unsigned flags_of_group(const int8_t* flag, int64_t group, int64_t en
 }
 
 template <int kGroup>
-__global__ void __launch_bounds__(kLanes) exact_matmul_kernel(const __grid_constant__ ExactJob job) {
+__global__ void __launch_bounds__(kLanes) exact_matmul_kernel(const __grid_constant__ ExactProduct product,
+                                                             const int8_t* flag) {
   extern __shared__ int64_t shared[];  // [134][lane 32]
   constexpr int kAhead = 4;            // groups a lane reads at once, to hide the latency of the scan
   const int lane = threadIdx.x;
-  const int64_t entries = job.shape.batch * job.shape.m * job.shape.n, warps = gridDim.x;
+  const int64_t entries = product.shape.batch * product.shape.m * product.shape.n, warps = gridDim.x;
   const int64_t groups = (entries + kGroup - 1) / kGroup;
   bool cleared = false;
   for (int64_t base = blockIdx.x; base < groups; base += warps * kLanes * kAhead) {
     unsigned mask[kAhead];
 #pragma unroll
     for (int h = 0; h < kAhead; ++h) {
-      mask[h] = flags_of_group<kGroup>(job.flag, base + (lane + h * kLanes) * warps, entries);
+      mask[h] = flags_of_group<kGroup>(flag, base + (lane + h * kLanes) * warps, entries);
     }
 #pragma unroll
     for (int h = 0; h < kAhead; ++h) {
@@ -150,7 +67,7 @@ __global__ void __launch_bounds__(kLanes) exact_matmul_kernel(const __grid_const
         }
         const int owner = __ffs(owners) - 1;
         const int bit = __ffs(__shfl_sync(kAll, mask[h], owner)) - 1;
-        exact_entry(job, (base + (owner + h * kLanes) * warps) * kGroup + bit, lane, shared);
+        exact_entry(product, (base + (owner + h * kLanes) * warps) * kGroup + bit, lane, shared);
         if (lane == owner) mask[h] &= mask[h] - 1;
       }
     }
@@ -159,7 +76,8 @@ __global__ void __launch_bounds__(kLanes) exact_matmul_kernel(const __grid_const
 
 template <int kGroup>
 cudaError_t launch_exact_matmul(cudaStream_t stream, const ExactJob& job, int64_t warps) {
-  exact_matmul_kernel<kGroup><<<static_cast<unsigned>(warps), kLanes, kSharedBytes, stream>>>(job);
+  exact_matmul_kernel<kGroup><<<static_cast<unsigned>(warps), kLanes, kSharedBytes, stream>>>(
+      {job.shape, job.a, job.b, job.c}, job.flag);
   return cudaGetLastError();
 }
 

@@ -40,4 +40,5 @@
   X(single_matmul)             \
   X(uninitialized)             \
   X(certificate)               \
+  X(float64_repair)            \
   X(tensorcore_issue)

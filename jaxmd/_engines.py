@@ -188,20 +188,9 @@ def _in_float64(a: Limbs, b: Limbs, limbs: int, inner: int) -> Limbs:
 
 
 def _in_float64_on_gpu(a: Limbs, b: Limbs, limbs: int, inner: int) -> Limbs:
-    """`_in_float64` without a branch, which a GPU waits for: entries that overflowed or lost a term are summed again.
-
-    Terms that get lost make an entry wrong by less than k 2^-1074, which counts below 2^-900 only.
-    """
+    """`_in_float64` without a branch, which a GPU waits for: entries that overflowed or lost a term are summed again."""
     c = _product.dot(a[0], b[0])
-    lowest = jnp.int32(0)
-    for x in (a, b):
-        e = _slices.exponents(x)
-        lowest += jnp.min(jnp.where(e == _slices.ZERO_EXPONENT, 0, e), initial=0)
-    flags = ~jnp.isfinite(c) | ((jnp.abs(c) < 2.0**-900) & (lowest < -900))
-    if not all(isinstance(size, int) and size >= 32 for size in (*c.shape[-2:], a[0].shape[-1])):
-        c = jnp.where(c == 0, 0.0, c)  # perhaps no product of matrices for XLA: its sums may be -0
-    zero = jnp.zeros_like(c)
-    return _product.exact_entries(a, b, flags.astype(jnp.int8), (c, *(zero,) * (inner - 1)))
+    return _product.float64_repair(a[0], b[0], (c, *(jnp.zeros_like(c),) * (inner - 1)))
 
 
 def guarded(a: Limbs, b: Limbs, limbs: int, inner: int, engine: Engine) -> Limbs:

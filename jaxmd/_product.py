@@ -1,12 +1,13 @@
-"""The compiled steps of a product: the triangular sliced product (a primitive), and four plain handler calls.
+"""The compiled steps of a product: the triangular sliced product (a primitive), and five plain handler calls.
 
     sliced_matmul   [S, ..., m, k] x [S, ..., k, n] -> [S, ..., m, n]    orders g = sum_{i+j=g} A_i B_j, g < S
     exponent_span   [..., m, k] + [..., k, n] -> [..., m, n]             max over l of E_il + F_lj
     direct_matmul   limbs x limbs -> limbs                               cascaded sums, no slices
     exact_entries   limbs x limbs, flags, c -> c                         flagged entries summed exactly (Kulisch)
     certificate     limbs x limbs -> grids, certified                       what `_magnitudes.py` decides by, on CUDA
+    float64_repair  doubles x doubles, c -> c                               entries that a float64 product lost, on CUDA
 
-The last four appear only inside the lowering of `matmul_p` (`_matmul.py`), which owns batching and differentiation.
+The last five appear only inside the lowering of `matmul_p` (`_matmul.py`), which owns batching and differentiation.
 """
 
 from __future__ import annotations
@@ -182,3 +183,18 @@ def exact_entries(
     return tuple(
         _ffi.call("jaxmd_exact_matmul", out, *a, *b, flags, *c, alias=alias, lhs_limbs=len(a), rhs_limbs=len(b))
     )
+
+
+REPAIR_BLOCKS = 264  # kBlocks of ffi/float64_repair.cu
+
+
+def float64_repair(a: jax.Array, b: jax.Array, c: Sequence[jax.Array]) -> tuple[jax.Array, ...]:
+    """c = fl(a b), float64, with exact sums where it overflowed or terms got lost, and +0 for -0; CUDA only.
+
+    Terms that get lost make an entry wrong by less than k 2^-1074, which counts below 2^-900 only: such entries, if
+    numbers are so small that it may have happened, and inf and nan. Limbs of c beyond the first are zeros.
+    """
+    out = [jax.ShapeDtypeStruct(x.shape, jnp.float64) for x in c]
+    scratch = [jax.ShapeDtypeStruct(shape, jnp.int32) for shape in ((REPAIR_BLOCKS,), (2, REPAIR_BLOCKS))]
+    alias = {2 + i: i for i in range(len(c))}
+    return tuple(_ffi.call("jaxmd_float64_repair", [*out, *scratch], a, b, *c, alias=alias, limbs=len(c))[: len(c)])

@@ -146,3 +146,30 @@ def test_certificate(limbs, batch, m, k, n):
             assert not np.any(got[3]) and got[3].shape == (*batch, k)
         settled = max(np.max(row, initial=0), np.max(column, initial=0)) < _slices.UNSETTLED
         assert bool(run(x, y, 0, 0)[2]) == settled
+
+
+@pytest.mark.parametrize("kind", ["plain", "huge", "tiny", "zeros", "nan", "small in a corner"])
+@pytest.mark.parametrize("batch, m, k, n", [((), 130, 70, 90), ((3,), 5, 7, 9), ((), 1, 300, 1)])
+def test_float64_products_are_repaired(kind, batch, m, k, n):
+    """Engine "auto" for single limbs: exact sums where XLA's product overflowed or lost terms, and nowhere a -0."""
+    rng = inputs.generator("float64", kind, m)
+    a, b = rng.standard_normal((*batch, m, k)), rng.standard_normal((*batch, k, n))
+    if kind == "huge":
+        a, b[..., ::3] = a * 2.0**600, b[..., ::3] * 2.0**420
+    if kind == "tiny":
+        a, b[..., ::3] = a * 2.0**-600, b[..., ::3] * 2.0**-470
+    if kind in ("zeros", "small in a corner"):
+        a[..., : m // 2 + 1, :] = -0.0
+    if kind == "small in a corner":
+        b[..., 0, 0] = 2.0**-1000
+    if kind == "nan":
+        a[..., 0, 0], b[..., -1, -1] = np.nan, np.inf
+    run = jax.jit(functools.partial(matmul_limbs, limbs=1), static_argnames=("engine", "accuracy"))
+    c = np.asarray(run((on("gpu", a),), (on("gpu", b),))[0])
+    exact = np.asarray(run((on("cpu", a),), (on("cpu", b),), engine="direct", accuracy="exact")[0])
+    same = (c == exact) | (np.isnan(c) & np.isnan(exact))
+    with np.errstate(all="ignore"):
+        close = np.abs(c - exact) <= k * 2.0**-52 * (np.abs(a) @ np.abs(b))
+    assert np.all(same | close)
+    assert not np.any((c == 0) & np.signbit(c))
+    assert np.all(same[np.abs(c) < 2.0**-950])
