@@ -6,7 +6,7 @@
 
 #include "product_args.h"
 #include "residue_decode.cuh"
-#include "residue_launch.cuh"
+#include "kernel_launch.cuh"
 #include "xla/ffi/api/ffi.h"
 
 namespace jaxmd {

@@ -7,7 +7,7 @@
 #include "product_args.h"
 #include "residue_encode.cuh"
 #include "residue_encode_short.cuh"
-#include "residue_launch.cuh"
+#include "kernel_launch.cuh"
 #include "xla/ffi/api/ffi.h"
 
 namespace jaxmd {

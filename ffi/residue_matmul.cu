@@ -6,17 +6,13 @@
 #include <cuda.h>
 #include <cuda_runtime.h>
 
-#include <algorithm>
-#include <cmath>
-#include <cstdlib>
-#include <cstring>
 #include <string>
 
-#include "residue_launch.cuh"
 #include "residue_matmul_args.h"
 #include "residue_matmul_mma.cuh"
 #include "residue_matmul_wgmma.cuh"
 #include "tensor_map.cuh"
+#include "tile_launch.cuh"
 #include "xla/ffi/api/ffi.h"
 
 namespace jaxmd {
@@ -26,11 +22,7 @@ namespace {
 namespace ffi = xla::ffi;
 constexpr char kWho[] = "jaxmd.residue_matmul";
 
-int64_t ceiling(int64_t x, int64_t y) { return (x + y - 1) / y; }
-
-int64_t tiles_of(const ResidueProblem& p, int rows, int columns) {
-  return p.channels * p.batch * ceiling(p.m, rows) * ceiling(p.n, columns);
-}
+TiledShape tiled(const ResidueProblem& p) { return {p.channels * p.batch, p.m, p.n, ceiling(p.k, kDepth)}; }
 
 template <class Tile>
 struct MmaVariant {
@@ -38,12 +30,11 @@ struct MmaVariant {
 
   static cudaError_t prepare(int ordinal, const DeviceLimits& device) {
     static KernelOnDevices kernel(reinterpret_cast<const void*>(residue_mma_kernel<Tile>));
-    if (device.major < 8 || Tile::kShared > device.shared) return cudaErrorNotSupported;
-    return kernel.prepare(ordinal, device);
+    return prepare_ampere(kernel, Tile::kShared, ordinal, device);
   }
 
   static cudaError_t launch(const ResidueProblem& p, const DeviceLimits&, cudaStream_t stream) {
-    const auto blocks = static_cast<unsigned>(tiles_of(p, kRows, kColumns));
+    const auto blocks = static_cast<unsigned>(tiled(p).tiles(kRows, kColumns));
     residue_mma_kernel<Tile><<<blocks, Tile::kThreads, Tile::kShared, stream>>>(p);
     return cudaGetLastError();
   }
@@ -67,13 +58,9 @@ struct WgmmaVariant {
   static constexpr int kRows = Tile::kBM * Tile::kCluster, kColumns = Tile::kN;
   static constexpr int kCluster = Tile::kCluster, kBlocksPerSm = Tile::kBlocksPerSm;
 
-  // A kernel whose body was left out, on whatever device it now runs, hardly needs a register.
   static cudaError_t prepare(int ordinal, const DeviceLimits& device) {
     static KernelOnDevices kernel(reinterpret_cast<const void*>(residue_wgmma_kernel<Tile>));
-    if (device.major != 9 || Tile::kShared > device.shared) return cudaErrorNotSupported;
-    cudaFuncAttributes attributes;
-    const cudaError_t status = kernel.prepare(ordinal, device, &attributes);
-    return status == cudaSuccess && attributes.numRegs < 40 ? cudaErrorNotSupported : status;
+    return prepare_hopper(kernel, Tile::kShared, ordinal, device);
   }
 
   static cudaError_t launch(const ResidueProblem& p, const DeviceLimits& device, cudaStream_t stream) {
@@ -82,38 +69,19 @@ struct WgmmaVariant {
     cudaError_t status = encode_rows(&a, p.a, p.k, p.m, planes, Tile::kBM);
     if (status == cudaSuccess) status = encode_rows(&b, p.b, p.k, p.n, planes, Tile::kPartB);
     if (status != cudaSuccess) return status;
-    const int64_t tiles = tiles_of(p, kRows, kColumns);
-    const int64_t most = int64_t{device.multiprocessors} * kBlocksPerSm / kCluster;
-    cudaLaunchAttribute cluster;
-    cluster.id = cudaLaunchAttributeClusterDimension;
-    cluster.val.clusterDim.x = kCluster;
-    cluster.val.clusterDim.y = cluster.val.clusterDim.z = 1;
-    cudaLaunchConfig_t config = {};
-    config.gridDim = dim3(static_cast<unsigned>(std::min(tiles, most) * kCluster));
-    config.blockDim = dim3(Tile::kThreads);
-    config.dynamicSmemBytes = Tile::kShared;
-    config.stream = stream;
-    config.attrs = &cluster;
-    config.numAttrs = kCluster > 1 ? 1 : 0;
-    return cudaLaunchKernelEx(&config, residue_wgmma_kernel<Tile>, p, static_cast<uint32_t>(tiles), a, b);
+    const int64_t tiles = tiled(p).tiles(kRows, kColumns);
+    return launch_walk<Tile>(residue_wgmma_kernel<Tile>, tiles, kBlocksPerSm, device, stream, p,
+                             static_cast<uint32_t>(tiles), a, b);
   }
 };
 
-struct Variant {
-  const char* name;
-  int rows, columns, cluster, blocks_per_sm;  // tile of a cluster
-  double step, store;                         // cycles: 128 of k, and the rest of a tile, on a full multiprocessor
-  cudaError_t (*prepare)(int ordinal, const DeviceLimits&);
-  cudaError_t (*launch)(const ResidueProblem&, const DeviceLimits&, cudaStream_t);
-};
-
 template <class V>
-constexpr Variant variant(const char* name, double step, double store) {
-  return {name, V::kRows, V::kColumns, V::kCluster, V::kBlocksPerSm, step, store, V::prepare, V::launch};
+constexpr TileVariant<ResidueProblem> variant(const char* name, double step, double store) {
+  return tile_variant<ResidueProblem, V>(name, 0, step, store);
 }
 
-// Cycles as measured on an H200 (examples/bench/residue_kernels.py, n = 1024 and 4096).
-constexpr Variant kVariants[] = {
+// Cycles of 128 of k and of the rest, as measured on an H200 (examples/bench/residue_kernels.py, n = 1024 and 4096).
+constexpr TileVariant<ResidueProblem> kVariants[] = {
     variant<WgmmaVariant<WgmmaTile<2, 256, 4, 2, 1>>>("wgmma 256x256", 1180, 4500),
     variant<WgmmaVariant<WgmmaTile<2, 128, 3, 1, 2>>>("wgmma 128x128", 1750, 4000),
     variant<WgmmaVariant<WgmmaTile<1, 64, 3, 1, 4>>>("wgmma 64x64", 1550, 1500),
@@ -121,34 +89,12 @@ constexpr Variant kVariants[] = {
     variant<MmaVariant<MmaTile<2, 1, 4, 3>>>("mma 64x64", 1650, 1800),
 };
 
-// The least of: whole waves of tiles, each multiprocessor holding blocks_per_sm of them.
-const Variant* choose(const ResidueProblem& p, int ordinal, const DeviceLimits& device, cudaError_t* status) {
-  const char* wanted = std::getenv("JAXMD_RESIDUE_TILE");
-  const Variant* best = nullptr;
-  double least = 0;
-  for (const Variant& v : kVariants) {
-    const cudaError_t prepared = v.prepare(ordinal, device);
-    if (prepared == cudaErrorNotSupported) continue;
-    if (prepared != cudaSuccess) {
-      *status = prepared;
-      return nullptr;
-    }
-    if (wanted != nullptr && std::strcmp(wanted, v.name) == 0) return &v;
-    const double slots = double(device.multiprocessors) * v.blocks_per_sm / v.cluster;
-    const double waves = std::ceil(double(tiles_of(p, v.rows, v.columns)) / slots);
-    const double cost = waves * (double(ceiling(p.k, kDepth)) * v.step + v.store);
-    if (best == nullptr || cost < least) best = &v, least = cost;
-  }
-  *status = best == nullptr ? cudaErrorNotSupported : cudaSuccess;
-  return best;
-}
-
 cudaError_t launch(const ResidueProblem& p, cudaStream_t stream) {
   int ordinal;
   const DeviceLimits& device = current_device(&ordinal);
   if (device.status != cudaSuccess) return device.status;
   cudaError_t status = cudaSuccess;
-  const Variant* v = choose(p, ordinal, device, &status);
+  const auto* v = choose_tile(kVariants, 0, tiled(p), "JAXMD_RESIDUE_TILE", ordinal, device, &status);
   return v == nullptr ? status : v->launch(p, device, stream);
 }
 

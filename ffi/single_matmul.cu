@@ -4,18 +4,14 @@
 #include <cuda.h>
 #include <cuda_runtime.h>
 
-#include <algorithm>
-#include <cmath>
-#include <cstdlib>
-#include <cstring>
 #include <string>
 
-#include "residue_launch.cuh"
 #include "single_matmul_args.h"
 #include "single_mma.cuh"
 #include "single_repair.cuh"
 #include "single_wgmma.cuh"
 #include "tensor_map.cuh"
+#include "tile_launch.cuh"
 #include "xla/ffi/api/ffi.h"
 
 namespace jaxmd {
@@ -25,11 +21,7 @@ namespace {
 namespace ffi = xla::ffi;
 constexpr char kWho[] = "jaxmd.matmul_f32";
 
-int64_t ceiling(int64_t x, int64_t y) { return (x + y - 1) / y; }
-
-int64_t tiles_of(const SingleProblem& p, int rows, int columns) {
-  return p.batch * ceiling(p.m, rows) * ceiling(p.n, columns);
-}
+TiledShape tiled(const SingleProblem& p) { return {p.batch, p.m, p.n, ceiling(p.k, 32)}; }
 
 // [planes][rows][columns] floats, copied in boxes.
 cudaError_t encode_floats(CUtensorMap* map, const float* base, int64_t columns, int64_t rows, int64_t planes,
@@ -45,20 +37,21 @@ cudaError_t encode_floats(CUtensorMap* map, const float* base, int64_t columns, 
   return result == CUDA_SUCCESS ? cudaSuccess : cudaErrorInvalidValue;
 }
 
+// Problems that a tile is for.
+constexpr int kind_of(bool tf32, bool is_short) { return 2 * tf32 + is_short; }
+
 template <class Tile>
 struct MmaVariant {
-  static constexpr bool kTf32 = Tile::kTf32;
-  static constexpr bool kShort = Tile::kShort;
+  static constexpr int kKind = kind_of(Tile::kTf32, Tile::kShort);
   static constexpr int kRows = Tile::kBM, kColumns = Tile::kBN, kCluster = 1, kBlocksPerSm = Tile::kBlocksPerSm;
 
   static cudaError_t prepare(int ordinal, const DeviceLimits& device) {
     static KernelOnDevices kernel(reinterpret_cast<const void*>(single_mma_kernel<Tile>));
-    if (device.major < 8 || Tile::kShared > device.shared) return cudaErrorNotSupported;
-    return kernel.prepare(ordinal, device);
+    return prepare_ampere(kernel, Tile::kShared, ordinal, device);
   }
 
   static cudaError_t launch(const SingleProblem& p, const DeviceLimits&, cudaStream_t stream) {
-    const auto blocks = static_cast<unsigned>(tiles_of(p, kRows, kColumns));
+    const auto blocks = static_cast<unsigned>(tiled(p).tiles(kRows, kColumns));
     single_mma_kernel<Tile><<<blocks, Tile::kThreads, Tile::kShared, stream>>>(p);
     return cudaGetLastError();
   }
@@ -66,18 +59,13 @@ struct MmaVariant {
 
 template <class Tile>
 struct WgmmaVariant {
-  static constexpr bool kTf32 = Tile::kTf32;
-  static constexpr bool kShort = Tile::kShort;
+  static constexpr int kKind = kind_of(Tile::kTf32, Tile::kShort);
   static constexpr int kRows = Tile::kBM * Tile::kCluster, kColumns = Tile::kN, kCluster = Tile::kCluster;
   static constexpr int kBlocksPerSm = 1;
 
-  // A kernel whose body was left out, on whatever device it now runs, hardly needs a register.
   static cudaError_t prepare(int ordinal, const DeviceLimits& device) {
     static KernelOnDevices kernel(reinterpret_cast<const void*>(single_wgmma_kernel<Tile>));
-    if (device.major != 9 || Tile::kShared > device.shared) return cudaErrorNotSupported;
-    cudaFuncAttributes attributes;
-    const cudaError_t status = kernel.prepare(ordinal, device, &attributes);
-    return status == cudaSuccess && attributes.numRegs < 40 ? cudaErrorNotSupported : status;
+    return prepare_hopper(kernel, Tile::kShared, ordinal, device);
   }
 
   static cudaError_t launch(const SingleProblem& p, const DeviceLimits& device, cudaStream_t stream) {
@@ -85,40 +73,20 @@ struct WgmmaVariant {
     cudaError_t status = encode_floats(&a, p.a, p.k, p.m, p.batch, 16, Tile::kBM);
     if (status == cudaSuccess) status = encode_floats(&b, p.b, p.n, p.k, p.batch, 32, 16);
     if (status != cudaSuccess) return status;
-    const int64_t tiles = tiles_of(p, kRows, kColumns), most = device.multiprocessors / kCluster;
-    cudaLaunchAttribute cluster;
-    cluster.id = cudaLaunchAttributeClusterDimension;
-    cluster.val.clusterDim.x = kCluster;
-    cluster.val.clusterDim.y = cluster.val.clusterDim.z = 1;
-    cudaLaunchConfig_t config = {};
-    config.gridDim = dim3(static_cast<unsigned>(std::min(tiles, most) * kCluster));
-    config.blockDim = dim3(Tile::kThreads);
-    config.dynamicSmemBytes = Tile::kShared;
-    config.stream = stream;
-    config.attrs = &cluster;
-    config.numAttrs = kCluster > 1 ? 1 : 0;
-    return cudaLaunchKernelEx(&config, single_wgmma_kernel<Tile>, p, static_cast<uint32_t>(tiles), a, b);
+    const int64_t tiles = tiled(p).tiles(kRows, kColumns);
+    return launch_walk<Tile>(single_wgmma_kernel<Tile>, tiles, kBlocksPerSm, device, stream, p,
+                             static_cast<uint32_t>(tiles), a, b);
   }
 };
 
-struct Variant {
-  const char* name;
-  bool tf32, is_short;
-  int rows, columns, cluster, blocks_per_sm;  // tile of a cluster
-  double step, store;                         // nanoseconds: 32 of k, and the rest of a tile, on a full multiprocessor
-  cudaError_t (*prepare)(int ordinal, const DeviceLimits&);
-  cudaError_t (*launch)(const SingleProblem&, const DeviceLimits&, cudaStream_t);
-};
-
 template <class V>
-constexpr Variant variant(const char* name, double step, double store) {
-  return {name,  V::kTf32, V::kShort,  V::kRows, V::kColumns, V::kCluster, V::kBlocksPerSm,
-          step,  store,    V::prepare, V::launch};
+constexpr TileVariant<SingleProblem> variant(const char* name, double step, double store) {
+  return tile_variant<SingleProblem, V>(name, V::kKind, step, store);
 }
 
-// Times on one H200, from products of 8192 and 4096 (examples/bench/single.py); those for short sums and of the tiles
-// called shared are estimates, not yet measured.
-constexpr Variant kVariants[] = {
+// Nanoseconds of 32 of k, and of the rest, on one H200, from products of 8192 and 4096 (examples/bench/single.py); those
+// for short sums and of the tiles called shared are estimates, not yet measured.
+constexpr TileVariant<SingleProblem> kVariants[] = {
     variant<WgmmaVariant<SingleTile<false, 192, 5, 2, false>>>("f16 256x192", 1077, 1500),
     variant<WgmmaVariant<SingleTile<false, 192, 5, 2, false, true>>>("f16 256x192 shared", 1078, 1500),
     variant<WgmmaVariant<SingleTile<false, 128, 6, 2, false, true>>>("f16 256x128 shared", 1100, 1500),
@@ -137,39 +105,17 @@ constexpr Variant kVariants[] = {
     variant<MmaVariant<SingleMmaTile<true, 2, 2, 32, 2, true>>>("tf32 mma 64x64 short", 4400, 1000),
 };
 
-// The least of: whole waves of tiles.
-const Variant* choose(const SingleProblem& p, bool tf32, int ordinal, const DeviceLimits& device, cudaError_t* status) {
-  const char* wanted = std::getenv("JAXMD_SINGLE_TILE");
-  const Variant* best = nullptr;
-  double least = 0;
-  for (const Variant& v : kVariants) {
-    if (v.tf32 != tf32 || v.is_short != (p.k < kSingleShort)) continue;
-    const cudaError_t prepared = v.prepare(ordinal, device);
-    if (prepared == cudaErrorNotSupported) continue;
-    if (prepared != cudaSuccess) {
-      *status = prepared;
-      return nullptr;
-    }
-    if (wanted != nullptr && std::strcmp(wanted, v.name) == 0) return &v;
-    const double slots = double(device.multiprocessors) * v.blocks_per_sm / v.cluster;
-    const double waves = std::ceil(double(tiles_of(p, v.rows, v.columns)) / slots);
-    const double cost = waves * (double(ceiling(p.k, 32)) * v.step + v.store);
-    if (best == nullptr || cost < least) best = &v, least = cost;
-  }
-  *status = best == nullptr ? cudaErrorNotSupported : cudaSuccess;
-  return best;
-}
-
 cudaError_t launch(const SingleProblem& p, bool tf32, cudaStream_t stream) {
   int ordinal;
   const DeviceLimits& device = current_device(&ordinal);
   if (device.status != cudaSuccess) return device.status;
   cudaError_t status = cudaSuccess;
-  const Variant* v = choose(p, tf32, ordinal, device, &status);
+  const int kind = kind_of(tf32, p.k < kSingleShort);
+  const auto* v = choose_tile(kVariants, kind, tiled(p), "JAXMD_SINGLE_TILE", ordinal, device, &status);
   if (v == nullptr) return status;
   status = v->launch(p, device, stream);
   if (status != cudaSuccess) return status;
-  const auto blocks = static_cast<unsigned>(tiles_of(p, kRepairTile, kRepairTile));
+  const auto blocks = static_cast<unsigned>(tiled(p).tiles(kRepairTile, kRepairTile));
   single_repair_kernel<<<blocks, kRepairThreads, 0, stream>>>(p);
   return cudaGetLastError();
 }

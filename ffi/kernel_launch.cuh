@@ -1,4 +1,4 @@
-// What the launches of the residue kernels share.
+// What launches of kernels share: the limits of a device, and kernels made ready on it.
 #pragma once
 
 #include <cuda_runtime.h>
