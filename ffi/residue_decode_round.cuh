@@ -8,7 +8,7 @@
 //         nothing but sign, which go by whole words, and 32 zeros after a limb, so that the rest must be looked at.
 // Exact:  integers throughout; a limb's exponent is added to its bits. Where a limb would be subnormal or near
 //         overflow, the words are rounded as jaxmd_renormalize does and scaled as jaxmd_scale does.
-// Cost:   instructions: 3 a word, 17 a limb in registers; 5 a word, 32 a limb in shared memory.
+// Cost:   instructions: 4 a word, 18 a limb in registers; 6 a word, 43 a limb in shared memory.
 #pragma once
 
 #include "digits.h"
@@ -61,7 +61,8 @@ struct EntryColumn {
 };
 
 // store(i, word) for the words of sum_i r_i M_i - q P, q = round(sum_i r_i M_i / P), from those of the parts.
-template <int kWords, class Store>
+//   kFrom: words below are left out, and what they carry into this one, less than |q| + 2^16 + 2
+template <int kFrom, int kWords, class Store>
 __device__ __forceinline__ void join_parts(const EntryColumn<kWords>& column, const uint32_t* product, Store store) {
   using Layout = DecodeLayout<kWords>;
   constexpr int kAll = Layout::kAll;
@@ -76,12 +77,14 @@ __device__ __forceinline__ void join_parts(const EntryColumn<kWords>& column, co
   const uint32_t size = static_cast<uint32_t>(q < 0 ? -q : q);
   const uint32_t* multiple = product + (q < 0 ? 0 : Layout::kMinus);
   uint32_t carry = 0;
-  each<kWords>(kWords, [&](int w4) {
+  each<kWords - kFrom / 4>(kWords - kFrom / 4, [&](int part) {
+    const int w4 = part + kFrom / 4;
     const uint4 p = reinterpret_cast<const uint4*>(multiple)[w4];
     const uint32_t p_word[4] = {p.x, p.y, p.z, p.w};
     each<4>(4, [&](int j) {
       const int i = 4 * w4 + j;
-      if (i > 0 && i % kWords == 0) carry += column.spare(i / kWords - 1);
+      if (i < kFrom) return;
+      if (i > kFrom && i % kWords == 0) carry += column.spare(i / kWords - 1);
       const uint64_t v = static_cast<uint64_t>(size) * p_word[j] + column.word(i) + carry;
       store(i, static_cast<uint32_t>(v));
       carry = static_cast<uint32_t>(v >> 32);
@@ -129,6 +132,9 @@ __device__ __noinline__ void round_entry_carefully(const DecodeTask& task, Entry
   round_carefully(task, [column](int i) { return column.word(i); }, DecodeLayout<kWords>::kAll, exponent, at);
 }
 
+template <int kWords>
+constexpr int kGuard = 2 * kWords - 2;  // of round_words
+
 // Bits from `position` downwards, zeros below the integer.
 template <int kWords>
 __device__ __forceinline__ void read_bits(const EntryColumn<kWords>& column, int position, uint32_t& high,
@@ -167,7 +173,6 @@ __device__ __forceinline__ void round_column(const DecodeTask& task, const Entry
   int position = 32 * (kAll - 1);  // `top` and what is below this bit are left; top has two bits of sign or more
   uint32_t top = column.word(kAll - 1), middle = column.word(kAll - 2), bottom = column.word(kAll - 3);
   int e = 0;
-  bool fast = true;
 #pragma unroll 1
   for (int limb = 0;;) {
     uint32_t same = same_leading_bits(top);
@@ -194,22 +199,23 @@ __device__ __forceinline__ void round_column(const DecodeTask& task, const Entry
     if (bottom << shift == 0) stuck = any_bit_below(column, position) ? 1 : 0;
     const uint64_t x = bits_of(static_cast<double>(two_words(high, low | stuck)));
     e = lowest + position;
-    if (limb == 0) fast = e <= kHighest;
     task.out.limb[limb][at] = times_power(x, e);
     if (++limb == task.out.count) break;
     top = rest_of(low, x, top);
     read_bits(column, position, middle, bottom);
   }
-  if (!fast || e < kLowest) round_entry_carefully(task, column, exponent, at);
+  if (lowest + 32 * (kAll - 2) > kHighest || e < kLowest) round_entry_carefully(task, column, exponent, at);
 }
 
-// The same with words in registers, for at most kWords limbs; answers false where a branch of the above is needed.
+// The same with words in registers, for at most kWords limbs; answers false where a branch of the above is needed. Limbs
+// are made of the words above kGuard, which itself lacks less than 2^20 (|q| < 2^19 for 34 moduli of 16 bits): where it
+// is smaller than 2^32 by as much, it carries what it should.
 template <int kWords>
 __device__ __forceinline__ bool round_words(const DecodeTask& task, uint32_t (&w)[4 * kWords], int exponent,
                                             uint32_t at) {
   constexpr int kAll = 4 * kWords;
   int e = exponent + task.lowest + 32 * (kAll - 1);
-  bool ok = true;
+  bool ok = kGuard<kWords> == 0 || w[kGuard<kWords>] < 0u - (1u << 20);
 #pragma unroll
   for (int limb = 0; limb < kWords; ++limb) {
     uint32_t &top = w[kAll - 1], &middle = w[kAll - 2], &bottom = w[kAll - 3];
@@ -237,11 +243,11 @@ __device__ __forceinline__ void finish_entry(const DecodeTask& task, const Entry
   if constexpr (kWords <= 4) {
     if (task.out.count <= kWords) {
       uint32_t w[4 * kWords];
-      join_parts(column, product, [&](int i, uint32_t word) { w[i] = word; });
+      join_parts<kGuard<kWords>>(column, product, [&](int i, uint32_t word) { w[i] = word; });
       if (round_words<kWords>(task, w, exponent, at)) return;
     }
   }
-  join_parts(column, product, [&](int i, uint32_t word) { column.word(i) = word; });
+  join_parts<0>(column, product, [&](int i, uint32_t word) { column.word(i) = word; });
   each<3>(3, [&](int i) { column.spare(i + 1) = 0; });
   round_column(task, column, exponent, at);
 }
