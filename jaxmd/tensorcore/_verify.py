@@ -24,6 +24,7 @@ from ._issue import COLUMNS, issue, rows
 from ._specs import Spec
 
 KINDS = ("bits", "near", "bottom", "sub", "cancel", "specials")
+_BITS, _, _BOTTOM, _SUB, _CANCEL, _SPECIALS = range(len(KINDS))
 _LISTED = 3
 
 
@@ -85,45 +86,50 @@ def verify(spec: Spec, kind: str = "bits", *, outputs: int = 1_000_000, seed: in
 _model = jax.jit(mma, static_argnums=3)
 
 
-@functools.partial(jax.jit, static_argnums=(0, 1, 2))
 def random_operands(spec: Spec, kind: str, shape: tuple[int, int, int], seed: int) -> tuple[jax.Array, ...]:
     """Bits a [cases, m, k], b [cases, k, n] and c [cases, m, n] of one kind, from shape (cases, m, n)."""
+    return _operands(spec, shape, KINDS.index(kind), seed)
+
+
+@functools.partial(jax.jit, static_argnums=(0, 1))
+def _operands(spec: Spec, shape: tuple[int, int, int], kind: jax.Array, seed: jax.Array) -> tuple[jax.Array, ...]:
+    """One program for every kind: compiling the generators takes longer than running them."""
     cases, m, n = shape
     keys = jax.random.split(jax.random.key(seed), 4)
     a = _random(keys[0], (cases, m, spec.k), spec.a, kind)
     b = _random(keys[1], (cases, spec.k, n), spec.b, kind, second=True)
-    c = _random(keys[2], (cases, m, n), spec.c, "bottom" if kind == "sub" else kind)
-    if kind == "cancel":
-        half = spec.k // 2
-        flips = jax.random.bits(keys[3], (cases, m, half), spec.a.word) & jax.random.bits(keys[0], (), spec.a.word)
-        noise = flips & spec.a.word(1 << spec.a.unused)  # now and then the last bit
-        a = a.at[..., half : 2 * half].set(_negated(a[..., :half], spec.a) ^ noise)
-        b = b.at[:, half : 2 * half].set(b[:, :half])
-    return a, b, c
+    c = _random(keys[2], (cases, m, n), spec.c, jnp.where(kind == _SUB, _BOTTOM, kind))
+    if spec.operation == "integer":
+        return a, b, c
+    half = spec.k // 2
+    flips = jax.random.bits(keys[3], (cases, m, half), spec.a.word) & jax.random.bits(keys[0], (), spec.a.word)
+    noise = flips & spec.a.word(1 << spec.a.unused)  # now and then the last bit
+    back = a.at[..., half : 2 * half].set(_negated(a[..., :half], spec.a) ^ noise)
+    again = b.at[:, half : 2 * half].set(b[:, :half])
+    cancel = kind == _CANCEL
+    return jnp.where(cancel, back, a), jnp.where(cancel, again, b), c
 
 
-def _random(key: jax.Array, shape: tuple[int, ...], f: Format, kind: str, second: bool = False) -> jax.Array:
+def _random(key: jax.Array, shape: tuple[int, ...], f: Format, kind: jax.Array, second: bool = False) -> jax.Array:
     """Bits of one operand; `second`: the factor that is subnormal where the other is not."""
     x = jax.random.bits(key, shape, f.word)
-    if kind == "bits" or f.is_integer:
+    if f.is_integer:
         return x
     case = jnp.arange(shape[0])[:, None, None]
     top = (1 << f.exponent_bits) - 1
-    low: Any = max(f.bias - 3, 0)
-    high: Any = f.bias + 4
-    if kind in ("bottom", "sub"):
-        low, high = 0, 4 if kind == "bottom" else jnp.where(case % 2 == int(second), 1, top)
+    low = jnp.where((kind == _BOTTOM) | (kind == _SUB), 0, max(f.bias - 3, 0))
+    high = jnp.where(kind == _SUB, jnp.where(case % 2 == int(second), 1, top), f.bias + 4)
+    high = jnp.where(kind == _BOTTOM, 4, high)
     field = jax.random.randint(jax.random.fold_in(key, 1), shape, low, high).astype(f.word)
     place = f.mantissa_bits + f.unused
-    x = (x & f.word(~(top << place) % (1 << f.width))) | (field << f.word(place))
-    if kind != "specials":
-        return x
-    sign, infinity = x & f.word(1 << (f.exponent_bits + place)), f.word(f.infinity)
+    chosen = (x & f.word(~(top << place) % (1 << f.width))) | (field << f.word(place))
+    sign, infinity = chosen & f.word(1 << (f.exponent_bits + place)), f.word(f.infinity)
     which = jax.random.bits(jax.random.fold_in(key, 2), shape, np.uint8) % 4
-    special = jnp.where(which < 2, x | infinity, jnp.where(which == 2, sign | infinity, sign))
+    special = jnp.where(which < 2, chosen | infinity, jnp.where(which == 2, sign | infinity, sign))
     share = jnp.asarray([1 / 4, 1 / 16, 1 / 64, 1 / 256], np.float32)[case % 4]
     here = jax.random.uniform(jax.random.fold_in(key, 3), shape, np.float32) < share
-    return jnp.where(here, special, x)
+    chosen = jnp.where(here & (kind == _SPECIALS), special, chosen)
+    return jnp.where(kind == _BITS, x, chosen)
 
 
 def _negated(x: jax.Array, f: Format) -> jax.Array:
