@@ -55,7 +55,7 @@ def run_exactly(a: jax.Array, b: jax.Array, c: jax.Array, spec: Spec) -> tuple[j
 
 
 def add(x: jax.Array, y: jax.Array, spec: Spec) -> jax.Array:
-    """x + y outside the tensor core, in the output's format, rounded to nearest."""
+    """x + y outside the tensor core, in the output's format, to nearest; of two NaNs of float64 y's (a guess)."""
     if spec.operation == "integer":
         return x + y
     if spec.operation == "fma":
