@@ -41,11 +41,12 @@ int64_t tiles_of(const EncodeTask& task, int rows) {
 
 template <int kWords, int kLimbs, int kTiles>
 cudaError_t launch_short(const EncodeTask& task, cudaStream_t stream) {
-  constexpr int kWarps = kEncodeThreads / 32, kShared = short_shared(kWords);
-  const int64_t blocks = (tiles_of(task, kShortRows) + kWarps - 1) / kWarps;
+  constexpr int kWarps = kEncodeThreads / 32;
+  const int rows = short_rows(task.transposed), shared = short_shared(kWords, rows);
+  const int64_t blocks = (tiles_of(task, rows) + kWarps - 1) / kWarps;
   return task.transposed
-             ? launch<residue_encode_short_kernel<kWords, kLimbs, kTiles, true>>(task, blocks, kShared, stream)
-             : launch<residue_encode_short_kernel<kWords, kLimbs, kTiles, false>>(task, blocks, kShared, stream);
+             ? launch<residue_encode_short_kernel<kWords, kLimbs, kTiles, true>>(task, blocks, shared, stream)
+             : launch<residue_encode_short_kernel<kWords, kLimbs, kTiles, false>>(task, blocks, shared, stream);
 }
 
 template <int kSteps, bool kWhole, int kWords = 0, int kLimbs = 0>
@@ -122,7 +123,7 @@ ffi::Error residue_encode(cudaStream_t stream, int64_t bits, int64_t side, ffi::
                              "; wanted [channels, .., r, k rounded up to 16].");
   }
   if (out->element_count() == 0) return ffi::Error::Success();
-  if (tiles_of(task, kShortRows) >= int64_t{1} << 31) {
+  if (tiles_of(task, 4) >= int64_t{1} << 31) {
     return invalid(kWho, "limbs of shape " + shape_text(x) + " are too many; wanted fewer than 2^31 tiles of 4 x 64.");
   }
   const cudaError_t status = launch(task, stream);

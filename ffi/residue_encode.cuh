@@ -10,8 +10,8 @@
 //          added to X and taken off again by the sums' start, so that all bytes are unsigned.
 // Tiling:  a block makes kRows x 64 entries at a time. First a thread an entry: limbs -> words in shared memory (side 1
 //          reads along rows and so transposes; one or two limbs: residue_encode_short.cuh).
-//          Then a warp a row: 8 fragments of 8 entries, their columns dealt so that a lane ends with 16 neighbours on k
-//          of each of its moduli, one 16-byte store a channel.
+//          Then a warp half a row: 4 fragments of 8 entries, their columns dealt so that a lane ends with 8 neighbours on
+//          k of each of its moduli, one 8-byte store a channel.
 // Exact:   |sums| < 2^23 (one-digit; Reduction) and 2^30 (two-digit).
 // Cost:    8 L bytes read and G written an entry; instructions an entry: 45 a limb of a normalized entry, 6 a one-digit
 //          modulus (4.5 to 8 words), 36 a two-digit one.
@@ -38,14 +38,14 @@ __device__ __forceinline__ void encode_ones(const EncodeTask& task, EncodeRow<kS
   const int4* constants = reinterpret_cast<const int4*>(row.shared + row.layout.constants) + tile * 16 + row.g;
   const int4 m[2] = {constants[0], constants[8]};
   const int start[4] = {kept(m[0].w), kept(m[0].w), kept(m[1].w), kept(m[1].w)};
-  int sums[8][4];
+  int sums[4][4];
   row.multiply(sums, start, tile, kLoaded);
 #pragma unroll
   for (int half = 0; half < 2; ++half, out += eight_channels) {
     const int64_t offset = static_cast<uint32_t>(m[half].z);
-    uint32_t packed[4];
+    uint32_t packed[2];
 #pragma unroll
-    for (int q = 0; q < 4; ++q) {
+    for (int q = 0; q < 2; ++q) {
       int r[4];
 #pragma unroll
       for (int i = 0; i < 4; ++i) {
@@ -59,14 +59,14 @@ __device__ __forceinline__ void encode_ones(const EncodeTask& task, EncodeRow<kS
       packed[q] = four_bytes(r[0], r[1], r[2], r[3]);
     }
     if (inside && tile * 16 + row.g + 8 * half < task.ones) {
-      *reinterpret_cast<uint4*>(out) = make_uint4(packed[0], packed[1], packed[2], packed[3]);
+      *reinterpret_cast<uint2*>(out) = make_uint2(packed[0], packed[1]);
     }
   }
 }
 
 // kSteps: k16 steps whose integers a warp holds in registers; all of them if kWhole. kWords, kLimbs: 0 for any.
 template <int kSteps, bool kWhole, int kRows, int kWords, int kLimbs>
-__global__ void __launch_bounds__(kEncodeThreads, kSteps == 1 ? 3 : kSteps > 4 ? 1 : 2)
+__global__ void __launch_bounds__(kEncodeThreads, kSteps > 4 ? 2 : 3)
     residue_encode_kernel(const __grid_constant__ EncodeTask task) {
   constexpr Reduction kReduction = kWhole && kSteps <= 2                       ? Reduction::kDirect
                                    : kWhole || (kWords > 0 && kWords <= 28) ? Reduction::kFloat
@@ -89,11 +89,12 @@ __global__ void __launch_bounds__(kEncodeThreads, kSteps == 1 ? 3 : kSteps > 4 ?
     }
     __syncthreads();
 #pragma unroll 1
-    for (int r = warp; r < kRows; r += kEncodeThreads / 32) {
+    for (int unit = warp; unit < 2 * kRows; unit += kEncodeThreads / 32) {
+      const int r = unit / 2, first = unit % 2 * (kEncodeSpan / 2);
       if (at.row0() + r >= task.rows) break;
-      EncodeRow<kSteps> row(layout, encode_shared, r * layout.row, lane);
+      EncodeRow<kSteps> row(layout, encode_shared, r * layout.row + first, lane);
       if (kWhole) row.load(0);
-      const int64_t l = at.l0() + 16 * row.t;
+      const int64_t l = at.l0() + first + 8 * row.t;
       int8_t* out = task.out + (at.b() * task.rows + at.row0() + r) * task.kp + l;
       const bool inside = l < task.kp;
       int8_t* channel = out + row.g * channel_size;

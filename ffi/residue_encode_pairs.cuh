@@ -1,4 +1,4 @@
-// Eight two-digit moduli of one row of a tile of the residue encoder (residue_encode.cuh).
+// Eight two-digit moduli of half a row of a tile of the residue encoder (residue_encode.cuh).
 #pragma once
 
 #include <cuda_runtime.h>
@@ -21,11 +21,11 @@ __device__ __forceinline__ void encode_pairs(const EncodeTask& task, EncodeRow<k
   const int pair = 8 * (tile - row.layout.one_tiles) + row.g;
   const PairConstants m = reinterpret_cast<const PairConstants*>(row.shared + row.layout.pair_constants)[pair];
   const int start[4] = {0, 0, m.start, m.start};
-  int sums[8][4];
+  int sums[4][4];
   row.multiply(sums, start, tile, loaded);
-  uint32_t packed[3][4];
+  uint32_t packed[3][2];
 #pragma unroll
-  for (int q = 0; q < 4; ++q) {
+  for (int q = 0; q < 2; ++q) {
     DigitFields d[2];
 #pragma unroll
     for (int i = 0; i < 2; ++i) {
@@ -39,8 +39,7 @@ __device__ __forceinline__ void encode_pairs(const EncodeTask& task, EncodeRow<k
   if (!inside || pair >= task.pairs) return;
 #pragma unroll
   for (int i = 0; i < 3; ++i) {
-    *reinterpret_cast<uint4*>(out + (task.ones + 3 * pair + i) * channel_size) =
-        make_uint4(packed[i][0], packed[i][1], packed[i][2], packed[i][3]);
+    *reinterpret_cast<uint2*>(out + (task.ones + 3 * pair + i) * channel_size) = make_uint2(packed[i][0], packed[i][1]);
   }
 }
 

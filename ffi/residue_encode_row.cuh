@@ -1,4 +1,5 @@
-// One row of a tile of the residue encoder (residue_encode.cuh): a warp's 64 entries times a tile of weights.
+// Half a row of a tile of the residue encoder (residue_encode.cuh): a warp's 32 entries times a tile of weights. With four
+// fragments instead of eight a warp has registers for half as many, and twice as many warps hide each other's latencies.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -15,32 +16,32 @@ template <int kSteps>
 struct EncodeRow {
   const EncodeLayout& layout;
   const unsigned char* shared;
-  const uint32_t* words;  // of this row
+  const uint32_t* words;  // of the lane's first entry
   int g, t, lane;
-  uint32_t b[8][kSteps];  // chunk of the integers
+  uint32_t b[4][kSteps];  // chunk of the integers
 
   __device__ EncodeRow(const EncodeLayout& layout, const unsigned char* shared, int first, int lane)
       : layout(layout),
         shared(shared),
-        words(reinterpret_cast<const uint32_t*>(shared + layout.integers) + first),
+        words(reinterpret_cast<const uint32_t*>(shared + layout.integers) + first + lane % 4 * EncodeLayout::kWord +
+              lane / 8 * 8 + lane / 4 % 2),
         g(lane / 4),
         t(lane % 4),
         lane(lane) {}
 
   __device__ void load(int first) {
 #pragma unroll
-    for (int j = 0; j < 8; ++j) {
-      const int e = EncodeLayout::entry(EncodeLayout::column_entry(g, j));
+    for (int j = 0; j < 4; ++j) {
 #pragma unroll
       for (int s = 0; s < kSteps; ++s) {
-        if (s == 0 || first + s < layout.steps) b[j][s] = words[(4 * (first + s) + t) * EncodeLayout::kWord + e];
+        if (s == 0 || first + s < layout.steps) b[j][s] = words[4 * (first + s) * EncodeLayout::kWord + 2 * j];
       }
     }
   }
 
-  // sums[j] from `start` on: rows g (entries 0, 1 of sums[j]) and g + 8 (2, 3) of the tile, entries 16 t + 2 j and
-  // 16 t + 2 j + 1.
-  __device__ void multiply(int (&sums)[8][4], const int (&start)[4], int tile, bool loaded) {
+  // sums[j] from `start` on: rows g (entries 0, 1 of sums[j]) and g + 8 (2, 3) of the tile, entries 8 t + 2 j and
+  // 8 t + 2 j + 1, because column c of fragment j is entry c / 2 * 8 + 2 j + c % 2.
+  __device__ void multiply(int (&sums)[4][4], const int (&start)[4], int tile, bool loaded) {
     const uint2* weights = reinterpret_cast<const uint2*>(shared) + tile * layout.steps * 32 + lane;
     if (!loaded) load(0);
     multiply_step(sums, weights[0], 0, start);
@@ -54,12 +55,12 @@ struct EncodeRow {
   }
 
  private:
-  __device__ void multiply_step(int (&sums)[8][4], uint2 w, int s, const int (&start)[4]) {
+  __device__ void multiply_step(int (&sums)[4][4], uint2 w, int s, const int (&start)[4]) {
     const uint32_t a[2] = {w.x, w.y};
 #pragma unroll
-    for (int j = 0; j < 8; ++j) MmaS8U8M16N8K16::run(sums[j], a, b[j][s], start);
+    for (int j = 0; j < 4; ++j) MmaS8U8M16N8K16::run(sums[j], a, b[j][s], start);
   }
-  __device__ void multiply_steps(int (&sums)[8][4], const uint2* weights, int from, int left) {
+  __device__ void multiply_steps(int (&sums)[4][4], const uint2* weights, int from, int left) {
 #pragma unroll
     for (int s = 0; s < kSteps; ++s) {
       if (s < from) continue;
@@ -67,7 +68,7 @@ struct EncodeRow {
       const uint2 w = weights[s * 32];
       const uint32_t a[2] = {w.x, w.y};
 #pragma unroll
-      for (int j = 0; j < 8; ++j) MmaS8U8M16N8K16::run(sums[j], a, b[j][s]);
+      for (int j = 0; j < 4; ++j) MmaS8U8M16N8K16::run(sums[j], a, b[j][s]);
     }
   }
 };

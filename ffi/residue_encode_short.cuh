@@ -4,7 +4,7 @@
 //
 // Shapes:  those of residue_encode.cuh; at most 16 kTiles one-digit moduli, no two-digit ones.
 // Idea:    as there, with the words of residue_encode_cut.cuh.
-// Tiling:  a warp makes kShortRows x 64 entries at a time and waits for no other. First a lane an entry: words to its
+// Tiling:  a warp makes kRows x 64 entries at a time and waits for no other. First a lane an entry: words to its
 //          warp's shared memory. Then a row at a time: 8 fragments of 8 entries, their columns dealt so that a lane
 //          ends with 16 neighbours on k of each of its moduli, one 16-byte store a channel. Constants stay in registers.
 // Exact:   residue_encode_cut.cuh, Reduction::kDirect.
@@ -24,10 +24,14 @@
 namespace jaxmd {
 namespace JAXMD_ISA {
 
-constexpr int kShortRows = 4;
-// Words from one row of entries to the next: 8 mod 32, so that lanes along rows meet no bank conflicts.
-__host__ __device__ constexpr int short_row(int words) { return (words * EncodeLayout::kWord + 31) / 32 * 32 + 8; }
-constexpr int short_shared(int words) { return kEncodeThreads / 32 * kShortRows * short_row(words) * 4; }
+// Rows of a tile. Along rows a warp should take in 64 bytes of each.
+__host__ __device__ constexpr int short_rows(bool transposed) { return transposed ? 8 : 4; }
+constexpr int kShortWord = 72;  // words from one word of an entry to the next: 64 entries, 8 mod 32
+// Words from one row of entries to the next: 4 mod 32, so that lanes along rows meet no bank conflicts.
+__host__ __device__ constexpr int short_row(int words) { return (words * kShortWord + 31) / 32 * 32 + 4; }
+__host__ constexpr int short_shared(int words, int rows) { return kEncodeThreads / 32 * rows * short_row(words) * 4; }
+// Entry e = 16 i + r of a row: two more a sixteen, so that the columns of a fragment lie in different banks.
+__device__ constexpr int short_entry(int e) { return e + e / 16 * 2; }
 
 // Where a tile is: matrix b, rows from row0 on, entries of k from l0 on. Neighbours lie along what is contiguous in
 // memory, so that warps share what a transaction brings.
@@ -35,13 +39,14 @@ struct ShortTile {
   uint32_t b, row0, l0;
 
   __device__ ShortTile(const EncodeTask& task, bool transposed, uint32_t tile) {
+    const int tile_rows = short_rows(transposed);
     const uint32_t spans = static_cast<uint32_t>((task.kp + kEncodeSpan - 1) / kEncodeSpan);
-    const uint32_t bands = static_cast<uint32_t>((task.rows + kShortRows - 1) / kShortRows);
+    const uint32_t bands = static_cast<uint32_t>((task.rows + tile_rows - 1) / tile_rows);
     const uint32_t inner = transposed ? bands : spans, outer = transposed ? spans : bands;
     const uint32_t rest = tile / inner, first = tile - rest * inner;
     b = rest / outer;
     const uint32_t second = rest - b * outer;
-    row0 = (transposed ? first : second) * kShortRows;
+    row0 = (transposed ? first : second) * tile_rows;
     l0 = (transposed ? second : first) * kEncodeSpan;
   }
 };
@@ -106,22 +111,22 @@ struct ShortModuli {
 template <int kWords, int kLimbs, int kTiles, bool kTransposed>
 __global__ void __launch_bounds__(kEncodeThreads, kTiles > 2 ? 2 : 3)
     residue_encode_short_kernel(const __grid_constant__ EncodeTask task) {
-  constexpr int kWord = EncodeLayout::kWord, kRow = short_row(kWords), kSteps = 2 * kShortRows;
+  constexpr int kRow = short_row(kWords), kRows = short_rows(kTransposed), kSteps = 2 * kRows;
   extern __shared__ __align__(16) unsigned char encode_shared[];
   const int lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
-  uint32_t* own = reinterpret_cast<uint32_t*>(encode_shared) + threadIdx.x / 32 * (kShortRows * kRow);
+  uint32_t* own = reinterpret_cast<uint32_t*>(encode_shared) + threadIdx.x / 32 * (kRows * kRow);
   const uint32_t tiles = static_cast<uint32_t>((task.kp + kEncodeSpan - 1) / kEncodeSpan *
-                                               ((task.rows + kShortRows - 1) / kShortRows) * task.batch);
+                                               ((task.rows + kRows - 1) / kRows) * task.batch);
   const uint32_t stride = gridDim.x * (kEncodeThreads / 32);
   const int64_t channel_size = task.batch * task.rows * task.kp;
   ShortModuli<kTiles> m;
   m.template fill<kWords>(task, g, t);
-  // of the lane's entry of step 0; a step goes on by half a row, or by 8 entries of k
-  const int row_in = kTransposed ? lane % kShortRows : 0, l_in = kTransposed ? lane / kShortRows : lane;
-  const int write = row_in * kRow + EncodeLayout::entry(l_in), read = t % kWords * kWord;
+  // of the lane's entry of step 0; a step goes on by half a row, or by 4 entries of k
+  const int row_in = kTransposed ? lane % kRows : 0, l_in = kTransposed ? lane / kRows : lane;
+  const int write = row_in * kRow + short_entry(l_in), read = t % kWords * kShortWord;
   for (uint32_t tile = blockIdx.x * (kEncodeThreads / 32) + threadIdx.x / 32; tile < tiles; tile += stride) {
     const ShortTile at(task, kTransposed, tile);
-    const uint32_t rows = static_cast<uint32_t>(min(task.rows - at.row0, int64_t{kShortRows}));
+    const uint32_t rows = static_cast<uint32_t>(min(task.rows - at.row0, int64_t{kRows}));
     const int64_t left = task.k - at.l0;  // of k, perhaps none
     const int64_t first = kTransposed ? (at.b * task.k + at.l0 + l_in) * task.rows + at.row0 + row_in
                                       : (at.b * task.rows + at.row0) * task.k + at.l0 + l_in;
@@ -132,14 +137,14 @@ __global__ void __launch_bounds__(kEncodeThreads, kTiles > 2 ? 2 : 3)
       double x[4][kLimbs];
       int units[4];
       const auto row = [&](int s) { return kTransposed ? 0 : (from + s) / 2; };
-      const auto l = [&](int s) { return kTransposed ? (from + s) * (32 / kShortRows) : (from + s) % 2 * 32; };
+      const auto l = [&](int s) { return kTransposed ? (from + s) * (32 / kRows) : (from + s) % 2 * 32; };
       const auto inside = [&](int s) { return row(s) + row_in < rows && l(s) + l_in < left; };
       const auto offset = [&](int s) { return first + (kTransposed ? l(s) * task.rows : row(s) * task.k + l(s)); };
 #pragma unroll
       for (int s = 0; s < 4; ++s) {
         units[s] = inside(s) ? task.bits - exponent[row(s)] - shift[l(s)] : 0;
 #pragma unroll
-        for (int c = 0; c < kLimbs; ++c) x[s][c] = inside(s) ? load_limb<kTransposed>(task.limbs.limb[c] + offset(s)) : 0.0;
+        for (int c = 0; c < kLimbs; ++c) x[s][c] = inside(s) ? task.limbs.limb[c][offset(s)] : 0.0;
       }
 #pragma unroll
       for (int s = 0; s < 4; ++s) {
@@ -147,8 +152,8 @@ __global__ void __launch_bounds__(kEncodeThreads, kTiles > 2 ? 2 : 3)
         CutInteger<kWords, kLimbs> sum(units[s]);
 #pragma unroll
         for (int c = 0; c < kLimbs; ++c) sum.add(c, x[s][c]);
-        const WordColumn to{own + write + (kTransposed ? EncodeLayout::entry(step * (32 / kShortRows))
-                                                       : step / 2 * kRow + EncodeLayout::entry(step % 2 * 32))};
+        const int place = kTransposed ? short_entry(step * (32 / kRows)) : step / 2 * kRow + short_entry(step % 2 * 32);
+        const WordColumn to{own + write + place, kShortWord};
         if (sum.plain()) {
           sum.finish([&](int w, uint32_t word) { to(w) = word; });
         } else {
@@ -164,7 +169,7 @@ __global__ void __launch_bounds__(kEncodeThreads, kTiles > 2 ? 2 : 3)
       uint32_t b[8];
 #pragma unroll
       for (int j = 0; j < 8; ++j) {
-        b[j] = own[r * kRow + read + EncodeLayout::entry(EncodeLayout::column_entry(g, j))];
+        b[j] = own[r * kRow + read + short_entry(g / 2 * 16 + 2 * j + g % 2)];
       }
 #pragma unroll
       for (int i = 0; i < kTiles; ++i) {

@@ -30,12 +30,12 @@ constexpr int kEncodeThreads = 256, kEncodeSpan = 64;  // entries of k in a tile
 
 // Shared memory of a block: fragments of the weights, constants of the moduli, words of the entries.
 struct EncodeLayout {
-  int words, steps;                      // of an integer; k16 steps of the product
-  int one_tiles, pair_tiles;             // of 16 and of 8 moduli
+  int words, steps;                               // of an integer; k16 steps of the product
+  int one_tiles, pair_tiles;                      // of 16 and of 8 moduli
   int constants, pair_constants, integers, size;  // offsets in bytes
-  int row;                               // words from one row of entries to the next
+  int row;                                        // words from one row of entries to the next
 
-  static constexpr int kWord = 72;  // words from one word of an entry to the next: 64 entries, 8 mod 32
+  static constexpr int kWord = 66;  // words from one word of an entry to the next: 64 entries, 2 mod 32
 
   __host__ __device__ EncodeLayout(int ones, int pairs, int bits, int rows) {
     words = word_count(bits);
@@ -45,14 +45,9 @@ struct EncodeLayout {
     constants = (one_tiles + pair_tiles) * steps * 256;
     pair_constants = constants + one_tiles * 256;
     integers = pair_constants + pair_tiles * 512;
-    row = steps * 4 * kWord + 32 / rows;  // lanes along rows or along k: no bank conflicts
+    row = (steps * 4 * kWord + 31) / 32 * 32 + 32 / rows;  // lanes along rows or along k: no bank conflicts
     size = integers + rows * row * 4;
   }
-
-  // Entry e = 16 i + r of a row: two more a sixteen, so that the columns of a fragment lie in different banks.
-  static __host__ __device__ int entry(int e) { return e + e / 16 * 2; }
-  // Entry that column c of fragment j holds, and its place.
-  static __host__ __device__ int column_entry(int c, int j) { return c / 2 * 16 + 2 * j + c % 2; }
 };
 
 // Centred 2^exponent mod p, continued from the table's 2^(16 (digits - 1)) where that ends.

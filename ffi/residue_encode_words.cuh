@@ -36,21 +36,12 @@ class EncodeTile {
   uint32_t spans_, bands_, span_, band_, b_, span_step_, band_step_, b_step_;
 };
 
-// An entry's limb. Along rows a tile has only some neighbours of a matrix k x rows; the rest of the piece of memory, which
-// other warps are about to ask for, is to come with them.
-template <bool kTransposed>
-__device__ __forceinline__ double load_limb(const double* from) {
-  if (!kTransposed) return __ldg(from);
-  double x;
-  asm("ld.global.nc.L2::256B.f64 %0, [%1];" : "=d"(x) : "l"(from));
-  return x;
-}
-
 // A column of words in shared memory.
 struct WordColumn {
   uint32_t* first;
+  int stride;
 
-  __device__ uint32_t& operator()(int i) const { return first[i * EncodeLayout::kWord]; }
+  __device__ uint32_t& operator()(int i) const { return first[i * stride]; }
 };
 
 // Where a thread's entry number e of a tile is.
@@ -67,7 +58,7 @@ struct EncodePlace {
     const int l = task.transposed ? place / kRows : place % kEncodeSpan;
     const int64_t i = at.row0() + row, k = at.l0() + l;
     const bool inside = i < task.rows && k < task.k;
-    column.first = integers + row * layout.row + EncodeLayout::entry(l);
+    column = {integers + row * layout.row + l, EncodeLayout::kWord};
     from = !inside           ? -1
            : task.transposed ? (at.b() * task.k + k) * task.rows + i
                              : (at.b() * task.rows + i) * task.k + k;
