@@ -6,6 +6,8 @@
 //   only be settled.
 // Three launches: exponents of slabs, magnitudes, least product. Each kernel's header says what it computes; together
 // they are `settled_exponents`, `shared_exponent` (jaxmd/_slices.py), `magnitudes` and `least` (jaxmd/_magnitudes.py).
+// Never captured in a CUDA graph, and so the branch on its answer is not either: XLA records a graph again whenever its
+//   buffers have moved, which takes longer than all the rest of a small product.
 #define JAXMD_ISA cuda
 
 #include <cuda_runtime.h>
@@ -149,8 +151,7 @@ XLA_FFI_DEFINE_HANDLER_SYMBOL(jaxmd_certificate_cuda, certificate,
                                   .Ret<ffi::Buffer<ffi::S32>>()
                                   .Ret<ffi::Buffer<ffi::S32>>()
                                   .Ret<ffi::Buffer<ffi::S8>>()
-                                  .Ret<ffi::Buffer<ffi::S8>>(),
-                              {ffi::Traits::kCmdBufferCompatible});
+                                  .Ret<ffi::Buffer<ffi::S8>>());
 
 }  // namespace cuda
 }  // namespace jaxmd

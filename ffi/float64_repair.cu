@@ -7,6 +7,7 @@
 //   for what blocks see in c, and [2 kBlocks] for the lowest exponents that they see in A and B.
 // Three launches: `scan_kernel` looks at c, `lowest_kernel` at A and B, `repair_kernel` sums. The second and the third end
 //   at once unless the first saw something. No host waits for that, and nothing has to be cleared before.
+//   Never captured in a CUDA graph: to record it again whenever buffers have moved takes longer than these launches.
 // Exact: exact.h. Terms that get lost make an entry wrong by less than k 2^-1074, which counts below 2^-900 only.
 // Cost: one pass over c, and two launches of nothing.
 #define JAXMD_ISA cuda
@@ -182,8 +183,7 @@ XLA_FFI_DEFINE_HANDLER_SYMBOL(jaxmd_float64_repair_cuda, float64_repair,
                                   .Ctx<ffi::PlatformStream<cudaStream_t>>()
                                   .Attr<int64_t>("limbs")
                                   .RemainingArgs()
-                                  .RemainingRets(),
-                              {ffi::Traits::kCmdBufferCompatible});
+                                  .RemainingRets());
 
 }  // namespace cuda
 }  // namespace jaxmd
