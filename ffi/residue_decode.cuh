@@ -16,9 +16,9 @@
 // Exact:   |sums of bytes| < 2^14 (n1 + 2 n2), 257 times that below 2^31 for all moduli there are. q is safe: what it
 //          leaves out moves the quotient by less than 2^-24, and it keeps 2^-18 from every tie (_residues.plan).
 // Cost:    n1 + 6 n2 bytes read and 8 L written an entry. Instructions an entry, counted in sm_90a's code:
-//            L = 2: 240 = 83 to load, transpose and find exponents, 69 to multiply and carry, 82 to join and round
-//            L = 8: 1850 = 840 for residues, 106 of them a step of 8 moduli of two digits, 470 to multiply and carry, 67
-//                   of them a word of the four parts, 200 to join, 345 to round, 43 of them a limb
+//            L = 2: 232 = 75 to load, transpose and find exponents, 69 to multiply and carry, 82 to join and round
+//            L = 8: 1850 = 840 for residues, 106 of them a step of 8 moduli of two digits, 470 to multiply and carry,
+//                   67 of them a word of each part, 200 to join, 345 to round, 43 of them a limb
 //            L = 1, 3, 4, 16: 190, 470, 690, 3600
 // Source:  _residues.py; the int8 product is this project's.
 #pragma once

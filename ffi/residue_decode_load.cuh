@@ -15,14 +15,24 @@
 namespace jaxmd {
 namespace JAXMD_ISA {
 
+// Volatile, like the loads: what is loaded next can take the registers.
+__device__ __forceinline__ uint32_t select_bytes(uint32_t x, uint32_t y, uint32_t which) {
+#if defined(__CUDA_ARCH__)
+  uint32_t r;
+  asm volatile("prmt.b32 %0, %1, %2, %3;" : "=r"(r) : "r"(x), "r"(y), "r"(which));
+  return r;
+#else
+  return __byte_perm(x, y, which);
+#endif
+}
 // 4 x 4 bytes transposed: byte i of to[j] is byte j of from[i].
 __device__ inline void transpose_bytes(const uint32_t (&from)[4], uint32_t (&to)[4]) {
-  const uint32_t x = __byte_perm(from[0], from[1], 0x5140), y = __byte_perm(from[2], from[3], 0x5140);
-  const uint32_t z = __byte_perm(from[0], from[1], 0x7362), w = __byte_perm(from[2], from[3], 0x7362);
-  to[0] = __byte_perm(x, y, 0x5410);
-  to[1] = __byte_perm(x, y, 0x7632);
-  to[2] = __byte_perm(z, w, 0x5410);
-  to[3] = __byte_perm(z, w, 0x7632);
+  const uint32_t x = select_bytes(from[0], from[1], 0x5140), y = select_bytes(from[2], from[3], 0x5140);
+  const uint32_t z = select_bytes(from[0], from[1], 0x7362), w = select_bytes(from[2], from[3], 0x7362);
+  to[0] = select_bytes(x, y, 0x5410);
+  to[1] = select_bytes(x, y, 0x7632);
+  to[2] = select_bytes(z, w, 0x5410);
+  to[3] = select_bytes(z, w, 0x7632);
 }
 
 // from + i channel, in one instruction.
@@ -130,7 +140,8 @@ __device__ __forceinline__ void pack_ones(uint32_t (&a)[2][2], const uint32_t (&
 }
 
 // constants: {c_0, c_1, c_2, -p}, {round(2^32 / p), h, b, 0} of each of the two moduli, h = floor(p/2).
-// x is h more, hence r in [-p/64, p + p/64] and r - h what is wanted; the bytes of both are balanced at once, in a word.
+// x is h more, hence r in [-p/64, p + p/64] and r - h what is wanted; the bytes of both are balanced at once, in one
+// word.
 __device__ __forceinline__ void pack_pairs(uint32_t (&a)[2][2], const uint32_t (&from)[2][3][2],
                                            const int4* constants) {
   const uint32_t balance = static_cast<uint32_t>(constants[1].z);

@@ -207,9 +207,9 @@ __device__ __forceinline__ void round_column(const DecodeTask& task, const Entry
   if (lowest + 32 * (kAll - 2) > kHighest || e < kLowest) round_entry_carefully(task, column, exponent, at);
 }
 
-// The same with words in registers, for at most kWords limbs; answers false where a branch of the above is needed. Limbs
-// are made of the words above kGuard, which itself lacks less than 2^20 (|q| < 2^19 for 34 moduli of 16 bits): where it
-// is smaller than 2^32 by as much, it carries what it should.
+// The same with words in registers, for at most kWords limbs; answers false where a branch of the above is needed.
+// Limbs are made of the words above kGuard, which itself lacks less than 2^20 (|q| < 2^19 for 34 moduli of 16 bits):
+// where it is smaller than 2^32 by as much, it carries what it should.
 template <int kWords>
 __device__ __forceinline__ bool round_words(const DecodeTask& task, uint32_t (&w)[4 * kWords], int exponent,
                                             uint32_t at) {
