@@ -84,8 +84,8 @@ constexpr TileVariant<SingleProblem> variant(const char* name, double step, doub
   return tile_variant<SingleProblem, V>(name, V::kKind, step, store);
 }
 
-// Nanoseconds of 32 of k, and of the rest, on one H200, from products of 8192 and 4096 (examples/bench/single.py); those
-// for short sums and of the tiles called shared are estimates, not yet measured.
+// Nanoseconds of 32 of k, and of the rest, on one H200, from products of 8192 and 4096 (examples/bench/single.py);
+// those for short sums and of the tiles called shared are estimates, not yet measured.
 constexpr TileVariant<SingleProblem> kVariants[] = {
     variant<WgmmaVariant<SingleTile<false, 192, 5, 2, false>>>("f16 256x192", 1077, 1500),
     variant<WgmmaVariant<SingleTile<false, 192, 5, 2, false, true>>>("f16 256x192 shared", 1078, 1500),

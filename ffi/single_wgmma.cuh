@@ -14,13 +14,16 @@
 // Order:   a lane loads four neighbours of k of A at once, so that within 16 terms k runs 0 1 4 5 8 9 12 13, 2 3 6 ...
 // Sums:    one accumulator of the tensor cores takes lo hi and hi lo of a chunk, then hi hi, and is added to the
 //          float32 sums; in short sums it takes the five small products, then hi hi alone, instruction by instruction,
-//          and TwoSum adds it: seven additions an entry and instruction bind these. The second warpgroup starts when the first is half a chunk ahead: while one adds, the other
-//          multiplies.
-// Cost:    tensor cores take kN / 2 cycles an instruction, in which they read 64 bytes a cycle of B from shared memory;
-//          copies and conversion add 90 (f16, kN = 192) of the 128 bytes a cycle that there are. On one H200 f16 with
-//          kN = 192 makes 190 TFLOPS (2 n^3 / time) of 8192^3 in the best of four launches, without the split of B 249,
-//          without both splits 285, without the products 264 (examples/bench/kernels/single_matmul_bench.cu): splits
-//          and sums are the limit, not the tensor cores. Launched again and again it makes 162 (examples/bench/single.py).
+//          and TwoSum adds it: seven additions an entry and instruction bind these. The second warpgroup starts when
+//          the first is half a chunk ahead: while one adds, the other multiplies.
+// Cost:    tensor cores take kN / 2 cycles an instruction, in which they read 64 bytes a cycle of B from shared
+//          memory; a stage of f16 with kN = 192 takes them 1152 cycles, in which a scheduler issues for its two warps
+//          that multiply 460 instructions (192 sums), and 360 for one that converts all of B, or 230 half of it. A
+//          slot is held for one and a half stages of 1152 cycles, which leaves three of five to copies and conversion.
+//          On one H200, with chunks of two stages and all of B converted by each block, f16 with kN = 192 made 190
+//          TFLOPS (2 n^3 / time) of 8192^3 in the best of four launches, without the split of B 249, without both
+//          splits 285, without the products 264; launched again and again, where power binds, 162
+//          (examples/bench/kernels/single_matmul_bench.cu has what is not measured yet).
 #pragma once
 
 #include <cuda.h>
@@ -258,7 +261,7 @@ struct SingleBlock {
     bool leads = warp < 4;
     if (!leads) second_wait();
     each_tile([&](const SingleTileAt& at) {
-float sum[Tile::kFragments][4] = {}, rest[Tile::kFragments][4] = {}, c[Tile::kFragments][4];
+      float sum[Tile::kFragments][4] = {}, rest[Tile::kFragments][4] = {}, c[Tile::kFragments][4];
       const auto each = [](auto body) {
 #pragma unroll
         for (int e = 0; e < 4 * Tile::kFragments; ++e) body(e / 4, e % 4);
@@ -303,7 +306,7 @@ float sum[Tile::kFragments][4] = {}, rest[Tile::kFragments][4] = {}, c[Tile::kFr
             product(c, hi[u] + 4 * s, b + 2 * s + Tile::kLo / 16, 1);
           }
           wgmma_commit();
-          if (u > 0 && u + 1 < Tile::kUnits) wgmma_wait<1>();  // lo[(u + 1) % 2] is free
+          if (u + 1 < Tile::kUnits) wgmma_wait<1>();  // lo[(u + 1) % 2] is free; keeps its loads behind these products
         }
         if (Tile::kTf32 || Tile::kShort) {  // tf32: lets in the other warpgroup; what it gains is not measured apart
           wgmma_wait<0>();
