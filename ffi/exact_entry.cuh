@@ -25,7 +25,7 @@ constexpr int kSharedBytes = kExactWords * kLanes * static_cast<int>(sizeof(int6
 static_assert(kSharedBytes <= 48 * 1024, "more must be asked for");
 constexpr int64_t kLaneRun = int64_t{1} << 25;
 
-// Which of the lane's next kLook terms, l, l + 32, …, have a nonzero limb in both factors, and whether one is inf or nan.
+// Which of the lane's next kLook terms, l, l + 32, …, have nonzero limbs in both factors; whether one is inf or nan.
 constexpr int kLook = 8;
 __device__ inline unsigned terms_present(const ExactProduct& job, int64_t row, int64_t column, int64_t l,
                                          bool* special) {

@@ -5,8 +5,8 @@
 //
 // Operands: a [.., m, k], b [.., k, n], then the limbs of c [.., m, n], which the results alias; scratch s32 [kBlocks]
 //   for what blocks see in c, and [2 kBlocks] for the lowest exponents that they see in A and B.
-// Three launches: `scan_kernel` looks at c, `lowest_kernel` at A and B, `repair_kernel` sums. The second and the third end
-//   at once unless the first saw something. No host waits for that, and nothing has to be cleared before.
+// Three launches: `scan_kernel` looks at c, `lowest_kernel` at A and B, `repair_kernel` sums. The second and the third
+//   end at once unless the first saw something. No host waits for that, and nothing has to be cleared before.
 //   Never captured in a CUDA graph: to record it again whenever buffers have moved takes longer than these launches.
 // Exact: exact.h. Terms that get lost make an entry wrong by less than k 2^-1074, which counts below 2^-900 only.
 // Cost: one pass over c, and two launches of nothing.

@@ -40,5 +40,6 @@
   X(single_matmul)             \
   X(uninitialized)             \
   X(certificate)               \
+  X(uncertified)               \
   X(float64_repair)            \
   X(tensorcore_issue)

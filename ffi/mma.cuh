@@ -88,6 +88,14 @@ __device__ inline void load_matrices(uint32_t (&r)[4], uint32_t shared) {
                : "memory");
 }
 
+// The same with each matrix, 8 rows of 8 16-bit entries, transposed: lane 4 g + t gets rows 2 t, 2 t + 1 of column g.
+__device__ inline void load_transposed(uint32_t (&r)[4], uint32_t shared) {
+  asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
+               : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
+               : "r"(shared)
+               : "memory");
+}
+
 // PTX ISA, "Data movement: cp.async" (sm_80): `valid` of 16, 8 or 4 bytes to shared memory, the others become zeros.
 __device__ inline void cp_async_16(uint32_t shared, const void* global, int valid) {
   asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16, %2;" ::"r"(shared), "l"(global), "r"(valid)

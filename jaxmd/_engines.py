@@ -125,7 +125,8 @@ def _certified(a: Limbs, b: Limbs, limbs: int, inner: int, platform: str) -> Lim
     """Engine "int8" at its base level where magnitudes of settled limbs prove that enough, else by the levels."""
     plan = _residues.plan(a[0].shape[-1], 53 * limbs + 2)
     row, column, certified, shift = _certificate(a, b, _magnitudes.certificate(plan, limbs), platform)
-    uncertified = nearly_certified if platform == "cuda" else by_levels
+    static = all(isinstance(size, int) for size in (*a[0].shape, *b[0].shape))
+    uncertified = nearly_certified if static and platform == "cuda" and _ffi.calls_cuda() else by_levels
     return lax.cond(
         certified,
         functools.partial(_residue_product.matmul, plan=plan, limbs=inner),
@@ -155,15 +156,21 @@ def nearly_certified(
     a: Limbs, b: Limbs, shifts: Shifts, row: jax.Array, column: jax.Array, *, limbs: int, inner: int
 ) -> Limbs:
     """A few bits more than the base level, and exact sums of the few entries that bfloat16 does not certify."""
-    plan = _residues.plan(a[0].shape[-1], 53 * limbs + 10)
-    flags, sure = _magnitudes.uncertified(a, b, row, column, plan, limbs)
+    k, sizes = a[0].shape[-1], (*a[0].shape[:-1], b[0].shape[-1])
+    plan, most = _residues.plan(k, 53 * limbs + _magnitudes.fewest_bits(k)), max(16, math.prod(sizes) // 4096)
+    by_handler = functools.partial(_product.uncertified, least=_magnitudes.least_size(k, plan, limbs), most=most)
+    flags, count = lax.platform_dependent(
+        *(a, b, row, column),
+        cuda=lambda a, b, row, column: by_handler(a[0], b[0], row, column),
+        default=functools.partial(_magnitudes.uncertified, plan=plan, limbs=limbs, most=most),
+    )
 
     def with_exact_entries(a: Limbs, b: Limbs, shifts: Shifts, row: jax.Array, column: jax.Array) -> Limbs:
         c = _residue_product.matmul(a, b, shifts, row, column, plan=plan, limbs=inner)
-        return _product.exact_entries(a, b, flags.astype(jnp.int8), c)
+        return _product.exact_entries(a, b, flags, c)
 
     levels = functools.partial(by_levels, limbs=limbs, inner=inner)
-    return lax.cond(sure & _few(flags, 4096), with_exact_entries, levels, a, b, shifts, row, column)
+    return lax.cond(count <= most, with_exact_entries, levels, a, b, shifts, row, column)
 
 
 def _in_float64(a: Limbs, b: Limbs, limbs: int, inner: int) -> Limbs:
@@ -188,7 +195,7 @@ def _in_float64(a: Limbs, b: Limbs, limbs: int, inner: int) -> Limbs:
 
 
 def _in_float64_on_gpu(a: Limbs, b: Limbs, limbs: int, inner: int) -> Limbs:
-    """`_in_float64` without a branch, which a GPU waits for: entries that overflowed or lost a term are summed again."""
+    """`_in_float64` without a branch, which a GPU waits for: what overflowed or lost a term is summed again."""
     c = _product.dot(a[0], b[0])
     return _product.float64_repair(a[0], b[0], (c, *(jnp.zeros_like(c),) * (inner - 1)))
 

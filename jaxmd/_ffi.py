@@ -116,7 +116,7 @@ def call(
     out_types: Sequence[Any],
     *args: jax.Array,
     alias: dict[int, int] | None = None,
-    **attrs: int | str,
+    **attrs: int | str | np.float64,
 ) -> list[jax.Array]:
     """Calls the handler `name` from a function that is lowered by `mlir.lower_fun`.
 

@@ -51,14 +51,36 @@ def certificate(plan: _residues.Plan, limbs: int) -> int:
     return -(-151 * 2 ** (2 * MAGNITUDE_BITS) // (100 * 2**spare))
 
 
-def uncertified(
-    a: Limbs, b: Limbs, row: jax.Array, column: jax.Array, plan: _residues.Plan, limbs: int
-) -> tuple[jax.Array, jax.Array]:
-    """bool [..., m, n], the entries for which words of plan.bits may be too short; and whether that is sure.
+UNSURE = 2**40
+"""A count of flags from which on they prove nothing."""
 
-    With S the product of magnitudes on the grid and t the most terms that do not vanish, |A||B| >= S / 2 (the roundings
-    of bfloat16 and of its sums), and words of w bits err by 1.51 t 2^-w, which the contract allows where
-    k S >= 3.02 t 2^(53 limbs - w). S = 0 where no term is left, because no magnitude is below 2^-60.
+
+def fewest_bits(k: int) -> int:
+    """Bits beyond 53 limbs at which `uncertified` flags few entries of a matrix with structure.
+
+    Worst are entries of one term: |a_il| >= 1/2 on its grid, b_lj normal, on a grid that ends at 8 deviations or less.
+    They are flagged where |b_lj| < 2 least_size = 3.1 2^-bits / k of the grid, which 20 2^-bits / k of all b_lj are. As
+    2^bits >= 2^19 / k, this is one entry in 26000; the exact sums take one in 4096.
+    """
+    return max(2, 20 - k.bit_length())
+
+
+def least_size(k: int, plan: _residues.Plan, limbs: int) -> float:
+    """With t terms that do not vanish, S >= t least_size proves the contract for words of plan.bits.
+
+    S is |A||B| on the grid from factors in bfloat16, summed in float32: S <= 1.02 (1 + 2^-22 k) |A||B|. Words of w bits
+    err by 1.51 t 2^-w, which the contract allows where k |A||B| >= 1.51 t 2^(53 limbs - w).
+    """
+    return 1.51 * 1.02 * (1 + k / 2**22) * 2.0 ** (53 * limbs - plan.bits) / k
+
+
+def uncertified(
+    a: Limbs, b: Limbs, row: jax.Array, column: jax.Array, plan: _residues.Plan, limbs: int, most: int
+) -> tuple[jax.Array, jax.Array]:
+    """(int8 [..., m, n], int64): entries for which words of plan.bits may be too short, and how many.
+
+    The count is UNSURE or more where a grid is not settled or a magnitude is below 2^-60: above, S = 0 only where no
+    term is left, and the product there is 0. The flags need not be right where it exceeds `most`.
     """
     x, y = _in_bfloat16(a, row, 0), _in_bfloat16(b, column, 1)
     batch = tuple(range(x.ndim - 2))
@@ -66,14 +88,16 @@ def uncertified(
     size = lax.dot_general(x, y, dims, preferred_element_type=jnp.float32)
     count = lambda x, axis: jnp.sum(x > 0, axis=axis, keepdims=True, dtype=jnp.int32).astype(jnp.float32)
     terms = jnp.minimum(count(x, -1), count(y, -2))
-    flags = (size > 0) & (size * x.shape[-1] < 3.1 * 2.0 ** (53 * limbs - plan.bits) * terms)
+    flags = (size > 0) & (size < jnp.float32(least_size(x.shape[-1], plan, limbs)) * terms)
     smallest = lambda x: jnp.min(jnp.where(x > 0, x, 1), initial=1)
     settled = jnp.maximum(jnp.max(row, initial=0), jnp.max(column, initial=0)) < _slices.UNSETTLED
-    return flags, settled & (jnp.minimum(smallest(x), smallest(y)) >= 2.0**-60)
+    sure = settled & (jnp.minimum(smallest(x), smallest(y)) >= 2.0**-60)
+    return flags.astype(jnp.int8), jnp.sum(flags, dtype=jnp.int64) + jnp.where(sure, 0, UNSURE)
 
 
 def _in_bfloat16(x: Limbs, exponent: jax.Array, side: int) -> jax.Array:
     """|x| / 2^exponent of the leading limbs, at least 2^-61 where that is not zero."""
-    leading = jnp.abs(x[0])
-    scaled = leading * jnp.expand_dims(_slices.power_of_two(jnp.clip(-exponent, -1022, 1023)), -1 - side)
+    leading, half = jnp.abs(x[0]), lax.div(-exponent, jnp.int32(2))
+    first, second = (_slices.power_of_two(jnp.clip(e, -1022, 1023)) for e in (half, -exponent - half))
+    scaled = leading * jnp.expand_dims(first, -1 - side) * jnp.expand_dims(second, -1 - side)
     return jnp.where(leading > 0, jnp.maximum(scaled, 2.0**-61), 0.0).astype(jnp.bfloat16)

@@ -1,13 +1,14 @@
-"""The compiled steps of a product: the triangular sliced product (a primitive), and five plain handler calls.
+"""The compiled steps of a product: the triangular sliced product (a primitive), and six plain handler calls.
 
     sliced_matmul   [S, ..., m, k] x [S, ..., k, n] -> [S, ..., m, n]    orders g = sum_{i+j=g} A_i B_j, g < S
     exponent_span   [..., m, k] + [..., k, n] -> [..., m, n]             max over l of E_il + F_lj
     direct_matmul   limbs x limbs -> limbs                               cascaded sums, no slices
     exact_entries   limbs x limbs, flags, c -> c                         flagged entries summed exactly (Kulisch)
     certificate     limbs x limbs -> grids, certified                       what `_magnitudes.py` decides by, on CUDA
+    uncertified     limbs, grids -> flags, count                            entries that words may not serve, on CUDA
     float64_repair  doubles x doubles, c -> c                               entries that a float64 product lost, on CUDA
 
-The last five appear only inside the lowering of `matmul_p` (`_matmul.py`), which owns batching and differentiation.
+The last six appear only inside the lowering of `matmul_p` (`_matmul.py`), which owns batching and differentiation.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import lax
 from jax.interpreters import ad, batching, mlir
 
@@ -198,3 +200,17 @@ def float64_repair(a: jax.Array, b: jax.Array, c: Sequence[jax.Array]) -> tuple[
     scratch = [jax.ShapeDtypeStruct(shape, jnp.int32) for shape in ((REPAIR_BLOCKS,), (2, REPAIR_BLOCKS))]
     alias = {2 + i: i for i in range(len(c))}
     return tuple(_ffi.call("jaxmd_float64_repair", [*out, *scratch], a, b, *c, alias=alias, limbs=len(c))[: len(c)])
+
+
+def uncertified(
+    a: jax.Array, b: jax.Array, row: jax.Array, column: jax.Array, least: float, most: int
+) -> tuple[jax.Array, jax.Array]:
+    """`uncertified` of `_magnitudes` for leading limbs and its least_size, without writing the product; CUDA only."""
+    *batch, m, k = a.shape
+    n = b.shape[-1]
+    deep, wide = -(-k // 64) * 64, -(-n // 8) * 8
+    shapes = [((*batch, m, n), jnp.int8), ((), jnp.int64), ((*batch, m, deep), jnp.uint16)]
+    shapes += [((*batch, deep, wide), jnp.uint16), ((*batch, m), jnp.int32), ((*batch, n), jnp.int32)]
+    out = [jax.ShapeDtypeStruct(*shape) for shape in shapes]
+    flags, count, *_ = _ffi.call("jaxmd_uncertified", out, a, b, row, column, factor=np.float64(least), most=most)
+    return flags, count

@@ -12,7 +12,7 @@ import pytest
 from jax.sharding import AxisType, PartitionSpec
 
 import jaxmd
-from jaxmd import _magnitudes, _product, _residue_product, _slices
+from jaxmd import _magnitudes, _product, _residue_product, _residues, _slices
 from jaxmd._matmul import matmul_limbs
 
 pytestmark = pytest.mark.gpu
@@ -173,3 +173,37 @@ def test_float64_products_are_repaired(kind, batch, m, k, n):
     assert np.all(same | close)
     assert not np.any((c == 0) & np.signbit(c))
     assert np.all(same[np.abs(c) < 2.0**-950])
+
+
+@pytest.mark.parametrize("kind", ["normal", "identity", "triangular", "huge", "deep", "nan"])
+@pytest.mark.parametrize("batch, m, k, n", [((), 300, 200, 140), ((3,), 33, 64, 7), ((), 1, 1, 1), ((), 129, 257, 128)])
+def test_uncertified_entries(kind, batch, m, k, n):
+    """Flagged is every entry below the least size, none well above it; not sure where magnitudes are too far apart."""
+    rng = inputs.generator("uncertified", kind, m)
+    a, b = rng.standard_normal((*batch, m, k)), rng.standard_normal((*batch, k, n))
+    if kind == "identity":
+        a = np.broadcast_to(np.eye(m, k), a.shape).copy()
+    if kind == "triangular":
+        a, b = np.tril(a), np.triu(b)
+    if kind == "huge":
+        a, b = a * 2.0**1020, b * 2.0**-1040
+    if kind == "deep":
+        a[..., 0, 0] = a[..., 0, -1] * 2.0**-70
+    if kind == "nan":
+        b[..., 0, 0] = np.nan
+    row = np.asarray(_slices.shared_exponent(_slices.settled_exponents((jnp.asarray(a),)), -1))
+    column = np.asarray(_slices.shared_exponent(_slices.settled_exponents((jnp.asarray(b),)), -2))
+    least = 40 * _magnitudes.least_size(k, _residues.plan(k, 53 + _magnitudes.fewest_bits(k)), 1)
+    run = jax.jit(_product.uncertified, static_argnums=(4, 5))
+    flags, count = map(np.asarray, run(a, b, row, column, least, 2**50))
+    unsure = kind == "nan" or (kind == "deep" and k > 1)
+    assert (count >= _magnitudes.UNSURE) == unsure
+    if unsure:
+        return
+    x = np.ldexp(np.abs(a), -row[..., :, None]).astype(np.longdouble)
+    y = np.ldexp(np.abs(b), -column[..., None, :]).astype(np.longdouble)
+    terms = np.minimum(np.sum(a != 0, axis=-1)[..., :, None], np.sum(b != 0, axis=-2)[..., None, :])
+    size = np.sum(x[..., :, :, None] * y[..., None, :, :], axis=-2)
+    assert count == np.sum(flags)
+    assert np.all(flags[(size > 0) & (size < 0.99 * least * terms)] == 1)
+    assert np.all(flags[(size == 0) | (size > 1.02 * least * terms)] == 0)
