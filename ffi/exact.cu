@@ -4,7 +4,8 @@
 // Tiling: a warp an entry (exact_entry.cuh), a block of one warp, six an SM. Warp w looks at the groups of flags w,
 //   w + W, w + 2W, … with W odd, so that a flagged row, column or diagonal spreads over all.
 // Exact: exact.h.
-// Cost: without flags one pass over them.
+// Cost: without flags one pass over them. Never captured in a CUDA graph, and so no short product that ends with it is:
+//   see certificate.cu.
 // Source: exact.h.
 #define JAXMD_ISA cuda
 
@@ -119,8 +120,7 @@ XLA_FFI_DEFINE_HANDLER_SYMBOL(jaxmd_exact_matmul_cuda, exact_matmul,
                                   .Attr<int64_t>("lhs_limbs")
                                   .Attr<int64_t>("rhs_limbs")
                                   .RemainingArgs()
-                                  .RemainingRets(),
-                              {ffi::Traits::kCmdBufferCompatible});
+                                  .RemainingRets());
 
 }  // namespace cuda
 }  // namespace jaxmd

@@ -6,7 +6,7 @@
 // Results: flags s8 [.., m, n]; count s64 [], how many, or kUnsure and more where that is not sure; scratch: bfloat16
 //   magnitudes u16 [.., m, kp] and [.., kp, np], terms s32 [.., m] and [.., n].
 // Two launches and two clears: magnitudes (uncertified_magnitudes.cuh), then their product (uncertified_product.cuh);
-// `uncertified` of jaxmd/_magnitudes.py says why that is enough.
+// `uncertified` of jaxmd/_magnitudes.py says why that is enough. Never captured in a CUDA graph: see certificate.cu.
 #include <cuda_runtime.h>
 
 #include <algorithm>
@@ -108,8 +108,7 @@ XLA_FFI_DEFINE_HANDLER_SYMBOL(jaxmd_uncertified_cuda, uncertified,
                                   .Ret<ffi::Buffer<ffi::U16>>()
                                   .Ret<ffi::Buffer<ffi::U16>>()
                                   .Ret<ffi::Buffer<ffi::S32>>()
-                                  .Ret<ffi::Buffer<ffi::S32>>(),
-                              {ffi::Traits::kCmdBufferCompatible});
+                                  .Ret<ffi::Buffer<ffi::S32>>());
 
 }  // namespace cuda
 }  // namespace jaxmd

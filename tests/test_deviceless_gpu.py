@@ -24,6 +24,7 @@ pytestmark = [
     pytest.mark.skipif(not _ffi.has_cuda(), reason="jaxmd was built without its CUDA module"),
 ]
 SCRIPT = Path(__file__).with_name("h200_programs.py")
+UNCAPTURED = {"jaxmd_certificate", "jaxmd_uncertified", "jaxmd_float64_repair", "jaxmd_exact_matmul"}
 
 
 def run_programs(*args):
@@ -58,12 +59,11 @@ def custom_calls(text):
 def test_our_calls_are_captured_in_command_buffers(programs):
     """A handler without the trait would run outside them, and split what stands around it.
 
-    The two that do not have it, on purpose, stand where a branch or a small product would be recorded again and again:
-    jaxmd_certificate and jaxmd_float64_repair, which these programs do not call.
+    Those of UNCAPTURED have it not, on purpose: a small product or branch with them is not recorded again and again.
     """
     assert programs
     for name, text in programs.items():
-        calls = set(custom_calls(text["compiled"]))
+        calls = {call for call, target in custom_calls(text["compiled"]).items() if target not in UNCAPTURED}
         assert calls, name
         assert calls <= text["captured"], (name, calls - text["captured"])
 
