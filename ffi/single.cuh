@@ -61,8 +61,8 @@ __device__ __forceinline__ void split_f16(float x, float y, uint32_t (&piece)[kP
   }
 }
 
-// Pieces of a scaled entry: what "cvt.rna.tf32.f32" gives, in two instructions for its four, which see to Inf and NaN;
-// but their rows and columns are replaced (single_repair.cuh). Tensor cores ignore the low 13 bits of a tf32 operand, so
+// Pieces of a scaled entry: what "cvt.rna.tf32.f32" gives, in two instructions for its four, which mind Inf and NaN;
+// but their rows and columns are replaced (single_repair.cuh). Tensor cores ignore the low 13 bits of tf32, so
 // the last piece keeps them.
 template <int kPieces>
 __device__ __forceinline__ void split_tf32(float x, uint32_t (&piece)[kPieces]) {
