@@ -2,7 +2,7 @@
 //
 //   row_i = max over l of |a_il|,  column_j = max over l of |b_lj|      as integers, in which magnitudes are ordered
 //
-// Shapes:  A [batch, m, k], B [batch, k, n] float32, k and n multiples of 4; row [batch, m], column [batch, n], 0 first.
+// Shapes:  A [batch, m, k], B [batch, k, n] float32, k, n multiples of 4; row [batch, m], column [batch, n], first 0.
 // Tiling:  a block reads 128 KiB, of A 8 rows by 4096, a row a warp, of B 256 by 128 columns, 4 columns a lane; its
 //          maxima meet those of others in atomicMax. Inf and NaN are the largest.
 // Cost:    two reads: 0.5 GB of 8192^3, about 0.12 ms on an H200, a fiftieth of the product.
