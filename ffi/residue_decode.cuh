@@ -11,15 +11,15 @@
 //          dealt so that a lane ends with 4 kWords neighbouring bytes, part t of the integer, of four entries: word by
 //          word they are multiplied, carried, and written to the entries' columns in shared memory, from where lane e
 //          joins the four parts of entry e and rounds them (residue_decode_round.cuh).
-//          All residues of up to 32 moduli of one digit are asked for a tile ahead; otherwise a step ahead, and packed
-//          in the memory that the columns take later.
+//          Up to kWords = 3 all moduli are of one digit, and all residues are asked for a tile ahead; above, a step
+//          ahead, and packed in the memory that the columns take later.
 // Exact:   |sums of bytes| < 2^14 (n1 + 2 n2), 257 times that below 2^31 for all moduli there are. q is safe: what it
 //          leaves out moves the quotient by less than 2^-24, and it keeps 2^-18 from every tie (_residues.plan).
 // Cost:    n1 + 6 n2 bytes read and 8 L written an entry. Instructions an entry, counted in sm_90a's code:
 //            L = 2: 232 = 75 to load, transpose and find exponents, 69 to multiply and carry, 82 to join and round
 //            L = 8: 1850 = 840 for residues, 106 of them a step of 8 moduli of two digits, 470 to multiply and carry,
 //                   67 of them a word of each part, 200 to join, 345 to round, 43 of them a limb
-//            L = 1, 3, 4, 16: 190, 470, 690, 3600
+//            L = 1, 3, 4, 16: 190, 390, 690, 3600
 // Source:  _residues.py; the int8 product is this project's.
 #pragma once
 
@@ -181,14 +181,16 @@ __global__ void __launch_bounds__(decode_threads(kWords), decode_blocks(kWords))
   const uint32_t step_rows = step / task.n, step_columns = step % task.n;
   const int8_t* ones = first_ones(task, layout.one_steps, t);
   const int16_t* pairs = first_pairs(task, layout.pair_steps, t);
-  uint32_t ahead[2][4] = {};
+  uint32_t ahead[Layout::kOneSteps][4] = {};
   int2 exponents;
   const auto look_ahead = [&](uint32_t entry) {
     if constexpr (!Layout::kPairs) {
       const LaneEntries<kAligned> entries(task, entry + 4 * g);
-      load_ones(task, entries, ones + entries.first, ahead[0]);
-      const int8_t* second = channel_after(ones + entries.first, task.entries, 4);
-      if (layout.one_steps > 1) load_ones(task, entries, second, ahead[1]);
+      const int8_t* from = ones + entries.first;
+#pragma unroll
+      for (int s = 0; s < Layout::kOneSteps; ++s) {
+        if (s == 0 || s < layout.one_steps) load_ones(task, entries, channel_after(from, task.entries, 4 * s), ahead[s]);
+      }
     }
     exponents = position.exponents(task);
     position.advance(task, step_rows, step_columns);
@@ -220,7 +222,7 @@ __global__ void __launch_bounds__(decode_threads(kWords), decode_blocks(kWords))
       __syncwarp();
     } else {
 #pragma unroll
-      for (int s = 0; s < 2; ++s) {
+      for (int s = 0; s < Layout::kOneSteps; ++s) {
         uint32_t a[2][2];
         pack_ones(a, ahead[s]);
         residues.set(s, a);

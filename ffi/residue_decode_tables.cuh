@@ -27,7 +27,9 @@ struct DecodeTask {
 constexpr int kDecodeTile = 32;            // entries of a warp at a time
 constexpr int32_t kDecodeCarry = 1 << 15;  // makes the carries out of a part positive
 
-constexpr int decode_threads(int words) { return words <= 4 ? 256 : words <= 7 ? 320 : words <= 14 ? 512 : 384; }
+constexpr int decode_threads(int words) {
+  return words == 3 || words == 5 || words == 7 ? 320 : words <= 4 ? 256 : words <= 14 ? 512 : 384;
+}
 constexpr int decode_blocks(int words) { return words <= 2 ? 3 : words <= 7 ? 2 : 1; }  // of a multiprocessor
 
 // Shared memory of a block.
@@ -36,9 +38,9 @@ template <int kWords>
 struct DecodeLayout {
   static constexpr int kAll = 4 * kWords;  // words of an integer
   // The most k32 steps, and one more than the fewest: moduli of one digit come in 16s, of two digits in 8s.
-  static constexpr int kSteps = kWords <= 2 ? 1 : (kWords + 3) / 2;
-  static constexpr bool kPairs = kWords > 2;
-  static constexpr int kOneSteps = kPairs ? 4 : 2;  // the most k16 steps of one digit
+  static constexpr bool kPairs = kWords > 3;
+  static constexpr int kSteps = kPairs ? (kWords + 3) / 2 : (kWords + 1) / 2;
+  static constexpr int kOneSteps = kPairs ? 4 : 2 * kSteps;  // the most k16 steps of one digit
   // An entry's column: four rows for the carries out of the parts, then its words, the lowest first. The stride lets
   // lanes 4 g + t write part t of four entries at once without a bank conflict (with kWords = 4: with few).
   static constexpr int kStride = kWords % 2 == 0 ? 36 : 40;

@@ -43,7 +43,7 @@ def decode_tables(plan: Plan) -> Tables:
     assert ones == 0 or ones >= 4
     narrow, wide = -(-ones // 16), -(-pairs // 8)  # steps of 16 rows
     steps = (narrow + wide + 1) // 2
-    words = next(w for w in _WORDS if 16 * w >= size and steps <= _most_steps(w) and (pairs == 0 or w > 2))
+    words = next(w for w in _WORDS if 16 * w >= size and steps <= _most_steps(w) and (pairs == 0 or w > 3))
     steps = max(steps, _most_steps(words) - 1)
     raised = 16 * words - size
 
@@ -73,7 +73,7 @@ def decode_tables(plan: Plan) -> Tables:
 
 
 def _most_steps(words: int) -> int:
-    return 1 if words <= 2 else (words + 3) // 2
+    return (words + 1) // 2 if words <= 3 else (words + 3) // 2
 
 
 def _dealt(count: int, each: int, steps: int) -> dict[tuple[int, int, int], int]:
