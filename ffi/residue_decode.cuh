@@ -189,7 +189,8 @@ __global__ void __launch_bounds__(decode_threads(kWords), decode_blocks(kWords))
       const int8_t* from = ones + entries.first;
 #pragma unroll
       for (int s = 0; s < Layout::kOneSteps; ++s) {
-        if (s == 0 || s < layout.one_steps) load_ones(task, entries, channel_after(from, task.entries, 4 * s), ahead[s]);
+        if (s > 0 && s >= layout.one_steps) break;
+        load_ones(task, entries, channel_after(from, task.entries, 4 * s), ahead[s]);
       }
     }
     exponents = position.exponents(task);
