@@ -34,7 +34,7 @@ cudaError_t launch_halves(cudaStream_t stream, const HalfTask& task) {
 
 cudaError_t launch_flags(cudaStream_t stream, const FlagTask& task, int64_t batch) {
   constexpr int64_t kMost = 65535;
-  static const cudaError_t allowed =
+  const cudaError_t allowed =  // asked of each device
       cudaFuncSetAttribute(flags_kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kFlagShared);
   if (allowed != cudaSuccess) return allowed;
   const int64_t rows = quotient(task.m, kFlagTile);

@@ -81,7 +81,8 @@ def _panel(
 
 
 def start(index: Any, size: int, total: int) -> Any:
-    return jnp.minimum(jnp.int32(size) * index, jnp.int32(total - size))
+    first = jnp.int32(size) * index
+    return first if total % size == 0 else jnp.minimum(first, jnp.int32(total - size))
 
 
 def each(total: int, size: int, body: Callable[[Any, Limbs], Limbs], c: Limbs) -> Limbs:
