@@ -20,6 +20,8 @@ Limbs = tuple[jax.Array, ...]
 
 SCRATCH = 2**30
 """Bytes of scratch that a product may take even if operands and result are smaller."""
+MOST_SCRATCH = 2**35
+"""Bytes beyond which more scratch saves no time: what is encoded twice then is little beside the products."""
 
 
 def operand_bytes(batch: int, m: int, n: int, k: int, limbs: int) -> int:
@@ -39,7 +41,8 @@ def by_panels(multiply: Callable[[Limbs, Limbs], Limbs], a: Limbs, b: Limbs, lim
     if not all(isinstance(size, int) for size in (*batch, m, n, k)):
         return multiply(a, b)
     count = math.prod(batch)
-    allowed = max(SCRATCH, operand_bytes(count, m, n, k, max(len(a), len(b), limbs)))
+    given = operand_bytes(count, m, n, k, max(len(a), len(b), limbs))
+    allowed = min(MOST_SCRATCH, max(SCRATCH, given))
     panel = _panel(count, m, n, k, (len(a), len(b), limbs), allowed)
     if panel == (count, m, n):
         return multiply(a, b)
@@ -60,14 +63,15 @@ def by_panels(multiply: Callable[[Limbs, Limbs], Limbs], a: Limbs, b: Limbs, lim
 def _panel(
     count: int, m: int, n: int, k: int, limbs: tuple[int, int, int], allowed: int, least: int = 1024
 ) -> tuple[int, int, int]:
-    """(batch, m, n) of panels that take half of what is allowed beside their residues."""
+    """(batch, m, n) of panels that take half of what is allowed beside their residues.
+
+    That is their limbs, cut out or renormalized: the other copy, and exponents, are gone before there are residues.
+    """
     sizes = [max(count, 1), m, n]
 
     def taken() -> int:
-        copies = 2 if sizes != [count, m, n] else 1  # cut out, and renormalized
         z, rows, columns = sizes
-        entries = copies * (limbs[0] * rows + limbs[1] * columns) * k
-        return z * (8 * entries + 6 * (rows + columns) * k + (8 * limbs[2] + 12) * rows * columns)
+        return 8 * z * ((limbs[0] * rows + limbs[1] * columns) * k + (limbs[2] + 1) * rows * columns)
 
     while 2 * taken() > allowed:
         axis = 0 if sizes[0] > 1 else 1 if sizes[1] >= sizes[2] else 2

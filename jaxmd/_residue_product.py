@@ -19,13 +19,10 @@ import jax.numpy as jnp
 from jax import lax
 
 from . import _ffi, _residue_steps
-from ._panels import SCRATCH, cut, each, operand_bytes, result, start, updated
+from ._panels import MOST_SCRATCH, SCRATCH, cut, each, operand_bytes, result, start, updated
 from ._residues import Plan
 
 Limbs = tuple[jax.Array, ...]
-
-MOST_SCRATCH = 2**35
-"""Bytes beyond which more scratch saves no time: what is encoded twice then is little beside the products."""
 
 
 @dataclasses.dataclass(frozen=True)
