@@ -6,9 +6,9 @@ entries fast, knows for which ones its own bound does not reach that, and has ex
     ESC_ij = e_i + f_j - max_l (exp a_il + exp b_lj)      exponents lost to the shared grid; one (max, +) product
 
 An entry is flagged when ESC exceeds the engine's guard bits, or when Inf or NaN touches it.  Engines "fp64" (slices)
-and "int8" (residues) have three guard levels; the level is one scalar for the whole call (or a panel of it, where copies
-of all would be large: `_panels.py`), chosen on the device inside the product's primitive, so that vmap never turns it
-into a select over levels.
+and "int8" (residues) have three guard levels; the level is one scalar for the whole call (or for a panel of it, where
+copies of all would be large: `_panels.py`), chosen on the device inside the product's primitive, so that vmap never
+turns it into a select over levels.
 
 "int8" asks cheaper questions first (`_magnitudes.py`), which ordinary matrices answer: then nothing else is done, not
 even renormalization.
