@@ -88,22 +88,6 @@ JAXMD_INLINE int32_t quick_reduce(int32_t p, int32_t factor, int64_t offset, int
   return x - high_word(x, factor, offset) * p;
 }
 
-// ---- two-digit moduli, 2^15 < p < 2^16, p odd
-
-constexpr int kPairShift = 14;  // of reducer(p)
-constexpr int64_t kPairOffset = int64_t{1} << (31 + kPairShift);
-
-// Centred c_0 m_0 + c_1 m_1 + c_2 m_2 mod p, all of them centred, p < 53500 (the sum is below 2^31).
-// Exact: the sum is below 0.75 p^2, hence |d| < 0.85 above; moved by 3/8, the floor is never too small, and too large
-// by at most one.
-JAXMD_INLINE int32_t combine_digits(int32_t p, int32_t factor, const int32_t (&c)[3], int32_t m0, int32_t m1,
-                                    int32_t m2) {
-  const int32_t x = c[0] * m0 + c[1] * m1 + c[2] * m2;
-  const int64_t offset = kPairOffset + (factor >> 2) + (factor >> 3);
-  const int32_t r = x - (high_word(x, factor, offset) >> kPairShift) * p;
-  return r < -(p >> 1) ? r + p : r;
-}
-
 // ---- the integer of an entry
 
 // Words of K, which encoders add to the integers of `count` words to make them positive.

@@ -10,8 +10,8 @@
 //          added to X and taken off again by the sums' start, so that all bytes are unsigned.
 // Tiling:  a block makes kRows x 64 entries at a time. First a thread an entry: limbs -> words in shared memory (side 1
 //          reads along rows and so transposes; one or two limbs: residue_encode_short.cuh).
-//          Then a warp half a row: 4 fragments of 8 entries, their columns dealt so that a lane ends with 8 neighbours on
-//          k of each of its moduli, one 8-byte store a channel.
+//          Then a warp half a row: 4 fragments of 8 entries, their columns dealt so that a lane ends with 8 neighbours
+//          on k of each of its moduli, one 8-byte store a channel.
 // Exact:   |sums| < 2^23 (one-digit; Reduction) and 2^30 (two-digit).
 // Cost:    8 L bytes read and G written an entry; instructions an entry: 45 a limb of a normalized entry, 6 a one-digit
 //          modulus (4.5 to 8 words), 36 a two-digit one.

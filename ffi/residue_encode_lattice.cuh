@@ -3,12 +3,12 @@
 //   (r, 0) minus the point, of four, of the lattice spanned by v and w (_residues.encoding) that leaves the least
 //   max(|a|, |b|, |a + b|), the first of equals
 //
-// Idea:   two numbers share a word. (r, 0) = r w_b/p v - r v_b/p w gives the first point in integers; with 0x6600 added,
-//         its fields are halves, 1536 + a, of which float16 finds the best point: its maximum of three absolute values
-//         is one instruction, and the matrix units' companions add and multiply while the integer units do the rest.
-// Exact:  quotients by multiplication, to 2^-18: r = 0 gives 0, and no other multiple of 1/p comes closer than that to an
-//         integer. |a|, |b|, |a + b| <= 383 for all points and moduli, so that 1536 + a is an integer that float16 holds,
-//         and so is 4 max(...) + the point's number, whose least is looked for.
+// Idea:   two numbers share a word. (r, 0) = r w_b/p v - r v_b/p w gives the first point in integers; with 0x6600
+//         added, its fields are halves, 1536 + a, of which float16 finds the best point: its maximum of three absolute
+//         values is one instruction, and its sums leave the integer units free.
+// Exact:  quotients by multiplication, to 2^-18: r = 0 gives 0, and no other multiple of 1/p comes closer than that to
+//         an integer. |a|, |b|, |a + b| <= 383 for all points and moduli, so that 1536 + a is an integer that float16
+//         holds, and so is 4 max(...) + the point's number, whose least is looked for.
 // Cost:   55 instructions for two residues, half of them in float16.
 // Source: this project's.
 #pragma once
@@ -97,7 +97,8 @@ struct PairConstants {
     const __half2 minus_v = __hneg2(__hadd2(__heq2(k1, least), both));
     const __half2 minus_w = __hneg2(__hadd2(__heq2(k2, least), both));
     const auto best = [&](uint32_t first, int v, int w) {
-      return half_bits(__hfma2(minus_w, halves_of(halves[w]), __hfma2(minus_v, halves_of(halves[v]), halves_of(first))));
+      const __half2 without_v = __hfma2(minus_v, halves_of(halves[v]), halves_of(first));
+      return half_bits(__hfma2(minus_w, halves_of(halves[w]), without_v));
     };
     const uint32_t best_a = best(first_a, 0, 3), best_b = best(first_b, 1, 4);
     return {best_a, best_b, best_a + best_b};

@@ -1,5 +1,5 @@
-// Half a row of a tile of the residue encoder (residue_encode.cuh): a warp's 32 entries times a tile of weights. With four
-// fragments instead of eight a warp has registers for half as many, and twice as many warps hide each other's latencies.
+// Half a row of a tile of the residue encoder (residue_encode.cuh): a warp's 32 entries times a tile of weights. Four
+// fragments, not eight, take half the registers, so that twice as many warps hide each other's latencies.
 #pragma once
 
 #include <cuda_runtime.h>

@@ -5,8 +5,9 @@
 // Shapes:  those of residue_encode.cuh; at most 16 kTiles one-digit moduli, no two-digit ones.
 // Idea:    as there, with the words of residue_encode_cut.cuh.
 // Tiling:  a warp makes kRows x 64 entries at a time and waits for no other. First a lane an entry: words to its
-//          warp's shared memory. Then a row at a time: 8 fragments of 8 entries, their columns dealt so that a lane
-//          ends with 16 neighbours on k of each of its moduli, one 16-byte store a channel. Constants stay in registers.
+//          warp's shared memory, limbs being asked for a group of steps ahead. Then a row at a time: 8 fragments of 8
+//          entries, their columns dealt so that a lane ends with 16 neighbours on k of each of its moduli, one 16-byte
+//          store a channel. Constants stay in registers.
 // Exact:   residue_encode_cut.cuh, Reduction::kDirect.
 // Cost:    8 L bytes read and G written an entry; instructions an entry: about 20 a limb, 30 more, 3.5 a modulus.
 // Source:  this project's.
@@ -109,9 +110,10 @@ struct ShortModuli {
 };
 
 template <int kWords, int kLimbs, int kTiles, bool kTransposed>
-__global__ void __launch_bounds__(kEncodeThreads, kTiles > 2 ? 2 : 3)
+__global__ void __launch_bounds__(kEncodeThreads, 2)
     residue_encode_short_kernel(const __grid_constant__ EncodeTask task) {
   constexpr int kRow = short_row(kWords), kRows = short_rows(kTransposed), kSteps = 2 * kRows;
+  constexpr int kGroup = 4;  // steps whose limbs are asked for at once
   extern __shared__ __align__(16) unsigned char encode_shared[];
   const int lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
   uint32_t* own = reinterpret_cast<uint32_t*>(encode_shared) + threadIdx.x / 32 * (kRows * kRow);
@@ -124,30 +126,52 @@ __global__ void __launch_bounds__(kEncodeThreads, kTiles > 2 ? 2 : 3)
   // of the lane's entry of step 0; a step goes on by half a row, or by 4 entries of k
   const int row_in = kTransposed ? lane % kRows : 0, l_in = kTransposed ? lane / kRows : lane;
   const int write = row_in * kRow + short_entry(l_in), read = t % kWords * kShortWord;
-  for (uint32_t tile = blockIdx.x * (kEncodeThreads / 32) + threadIdx.x / 32; tile < tiles; tile += stride) {
-    const ShortTile at(task, kTransposed, tile);
-    const uint32_t rows = static_cast<uint32_t>(min(task.rows - at.row0, int64_t{kRows}));
-    const int64_t left = task.k - at.l0;  // of k, perhaps none
-    const int64_t first = kTransposed ? (at.b * task.k + at.l0 + l_in) * task.rows + at.row0 + row_in
-                                      : (at.b * task.rows + at.row0) * task.k + at.l0 + l_in;
-    const int32_t* exponent = task.exponent + at.b * task.rows + at.row0 + row_in;
-    const int32_t* shift = task.shift + at.b * task.k + at.l0 + l_in;
+  const auto row = [](int step) { return kTransposed ? 0 : step / 2; };
+  const auto l = [](int step) { return kTransposed ? step * (32 / kRows) : step % 2 * 32; };
+  const auto inside = [&](const ShortTile& at, int step) {
+    return at.row0 + row(step) + row_in < task.rows && at.l0 + l(step) + l_in < task.k;
+  };
+  const auto offset = [&](const ShortTile& at, int step) {
+    const int64_t i = int64_t{at.row0} + row(step) + row_in, k = int64_t{at.l0} + l(step) + l_in;
+    return kTransposed ? (at.b * task.k + k) * task.rows + i : (at.b * task.rows + i) * task.k + k;
+  };
+  double ahead[kGroup][kLimbs];  // of the next steps: nothing is computed from them before their turn
+  int exponent_ahead[kGroup], shift_ahead[kGroup];
+  const auto load = [&](const ShortTile& at, int from) {
+#pragma unroll
+    for (int s = 0; s < kGroup; ++s) {
+      const bool here = inside(at, from + s);
+      const int64_t i = at.b * task.rows + at.row0 + row(from + s) + row_in;
+      const int64_t k = at.b * task.k + at.l0 + l(from + s) + l_in;
+      exponent_ahead[s] = here ? task.exponent[i] : 0;
+      shift_ahead[s] = here ? task.shift[k] : 0;
+#pragma unroll
+      for (int c = 0; c < kLimbs; ++c) ahead[s][c] = here ? task.limbs.limb[c][offset(at, from + s)] : 0.0;
+    }
+  };
+  uint32_t tile = blockIdx.x * (kEncodeThreads / 32) + threadIdx.x / 32;
+  ShortTile next(task, kTransposed, tile);
+  if (tile < tiles) load(next, 0);
+  for (; tile < tiles; tile += stride) {
+    const ShortTile at = next;
+    next = ShortTile(task, kTransposed, tile + stride);
 #pragma unroll 1
-    for (int from = 0; from < kSteps; from += 4) {
-      double x[4][kLimbs];
-      int units[4];
-      const auto row = [&](int s) { return kTransposed ? 0 : (from + s) / 2; };
-      const auto l = [&](int s) { return kTransposed ? (from + s) * (32 / kRows) : (from + s) % 2 * 32; };
-      const auto inside = [&](int s) { return row(s) + row_in < rows && l(s) + l_in < left; };
-      const auto offset = [&](int s) { return first + (kTransposed ? l(s) * task.rows : row(s) * task.k + l(s)); };
+    for (int from = 0; from < kSteps; from += kGroup) {
+      double x[kGroup][kLimbs];
+      int units[kGroup];
 #pragma unroll
-      for (int s = 0; s < 4; ++s) {
-        units[s] = inside(s) ? task.bits - exponent[row(s)] - shift[l(s)] : 0;
+      for (int s = 0; s < kGroup; ++s) {
+        units[s] = task.bits - exponent_ahead[s] - shift_ahead[s];
 #pragma unroll
-        for (int c = 0; c < kLimbs; ++c) x[s][c] = inside(s) ? task.limbs.limb[c][offset(s)] : 0.0;
+        for (int c = 0; c < kLimbs; ++c) x[s][c] = ahead[s][c];
+      }
+      if (from + kGroup < kSteps) {
+        load(at, from + kGroup);
+      } else if (stride < tiles - tile) {
+        load(next, 0);
       }
 #pragma unroll
-      for (int s = 0; s < 4; ++s) {
+      for (int s = 0; s < kGroup; ++s) {
         const int step = from + s;
         CutInteger<kWords, kLimbs> sum(units[s]);
 #pragma unroll
@@ -157,7 +181,7 @@ __global__ void __launch_bounds__(kEncodeThreads, kTiles > 2 ? 2 : 3)
         if (sum.plain()) {
           sum.finish([&](int w, uint32_t word) { to(w) = word; });
         } else {
-          store_any_integer(task, to, kWords, inside(s) ? offset(s) : -1, units[s]);
+          store_any_integer(task, to, kWords, inside(at, step) ? offset(at, step) : -1, units[s]);
         }
       }
     }
@@ -165,7 +189,7 @@ __global__ void __launch_bounds__(kEncodeThreads, kTiles > 2 ? 2 : 3)
     int8_t* out = task.out + (at.b * task.rows + at.row0) * task.kp + at.l0 + 16 * t + g * channel_size;
     const bool here = at.l0 + 16 * t < task.kp;
 #pragma unroll 1
-    for (int r = 0; r < rows; ++r, out += task.kp) {
+    for (int r = 0; r < kRows && at.row0 + r < task.rows; ++r, out += task.kp) {
       uint32_t b[8];
 #pragma unroll
       for (int j = 0; j < 8; ++j) {
