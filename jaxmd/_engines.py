@@ -55,7 +55,7 @@ _PAYS = {
 }
 """log2(m k n) from which an engine is faster than "direct", by limbs (5: five and more): `examples/bench/engines.py`"""
 _EXACT_PAYS = 12  # the same for accuracy "exact", where "direct" sums every entry in fixed point
-_BEATS_FLOAT64 = 37  # log2(m k n) from which engine "int8" is faster on a GPU than a float64 product
+_BEATS_FLOAT64 = 36  # log2(m k n) from which engine "int8" is faster on a GPU than a float64 product
 
 
 def choose(m: Any, n: Any, k: int, limbs: int, accuracy: Accuracy, platform: str) -> Engine:

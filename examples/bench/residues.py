@@ -60,7 +60,7 @@ def main() -> None:
     for limbs in (2, 4):
         if report.time_left():
             batch_case(report, limbs, *((1024, 128) if platform == "gpu" and not arguments.quick else (8, 32)))
-    for n in ((4096, 2048) if platform == "gpu" else (512,)) if not arguments.quick else (64,):
+    for n in ((4096, 2048, 1024) if platform == "gpu" else (512,)) if not arguments.quick else (64,):
         if report.time_left():
             guarantee_case(report, n)
     if platform == "gpu" and not arguments.quick and report.time_left():
@@ -101,7 +101,7 @@ def product_case(report: harness.Report, limbs: int, n: int, baseline: float | N
         cases += [("auto", "componentwise")]
     if limbs == 1 or not harness.on_gpu():
         cases += [("int8", "normwise")]
-    if n <= 1024 or not harness.on_gpu():
+    if (n <= 1024 and limbs <= 4) or not harness.on_gpu():
         cases += [("int8", "exact")]
     for engine, accuracy in cases:
         function = functools.partial(jaxmd.matmul, engine=engine, accuracy=accuracy)

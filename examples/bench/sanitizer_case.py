@@ -16,20 +16,29 @@ import harness
 import jaxmd
 from _support import exact
 
-CASES = ((1, (33, 17, 65)), (2, (1, 1, 1)), (2, (130, 70, 9)), (4, (33, 17, 65)), (8, (9, 17, 33)))  # limbs; m, k, n
+CASES = (  # limbs; m, k, n
+    (1, (33, 17, 65)),
+    (2, (1, 1, 1)),
+    (2, (130, 70, 9)),
+    (4, (33, 17, 65)),
+    (8, (9, 17, 33)),
+    (16, (9, 17, 33)),
+)
 
 
 def main() -> int:
     jax.config.update("jax_enable_x64", True)
     engines = ("fp64", "direct", "int8")
     worst = max(product(limbs, shape, engine) for limbs, shape in CASES for engine in engines)
-    worst = max(worst, *(wide(engine) for engine in engines))
+    worst = max(worst, *(wide(engine) for engine in engines), *structured())
     batch = jaxmd.random.normal(jax.random.key(3), (5, 19, 21), 2)
     jax.block_until_ready(jax.vmap(lambda x: x @ x.T)(batch))
     jax.block_until_ready(jaxmd.matmul(batch, batch[0].T, engine="fp64"))
     jax.block_until_ready(jaxmd.matmul(batch, batch[0].T, engine="int8", accuracy="exact"))
     x, y = (jax.random.uniform(jax.random.key(seed), (130, 130), jnp.float32, -1, 1) for seed in (7, 8))
-    jax.block_until_ready([jaxmd.matmul_f32(x, y[:, :70], engine=engine) for engine in ("f16x3", "tf32x3", "int8")])
+    long = jax.random.uniform(jax.random.key(9), (1100, 70), jnp.float32, -1, 1)
+    for factors in ((x, y[:, :70]), (long.T, long)):
+        jax.block_until_ready([jaxmd.matmul_f32(*factors, engine=engine) for engine in ("f16x3", "tf32x3", "int8")])
     for limbs in (1, 2, 3, 4, 16):
         x, y = (jaxmd.random.normal(jax.random.key(seed), (257,), limbs) for seed in (1, 2))
         jax.block_until_ready((x + y, x * y, x / y, jaxmd.sqrt(abs(x)), jaxmd.sum(x), x.to_float64()))
@@ -52,6 +61,16 @@ def wide(engine: str) -> float:
     a = jaxmd.random.normal(jax.random.key(5), (17, 40), 2) * jaxmd.asarray([10.0 ** (-7 * i) for i in range(40)], 2)
     b = jaxmd.random.normal(jax.random.key(6), (40, 18), 2) * jaxmd.asarray([[10.0 ** (6 * i)] for i in range(40)], 2)
     return checked(a, b, engine)
+
+
+def structured() -> list[float]:
+    """Identity and triangular factors, which need other certificates; single limbs by XLA's product, repaired."""
+    a = jaxmd.random.normal(jax.random.key(9), (70, 70), 2)
+    lower = jaxmd.MultiDouble(tuple(jnp.tril(limb) for limb in a.limbs))
+    single = jaxmd.asarray(a.limbs[0], 1)
+    small = jaxmd.asarray(a.limbs[0] * 2.0**-560, 1)
+    pairs = [(jaxmd.asarray(jnp.eye(70), 2), a, "int8"), (lower, a, "int8")]
+    return [checked(*case) for case in (*pairs, (single, single, "auto"), (small, single, "auto"))]
 
 
 def checked(a: jaxmd.MultiDouble, b: jaxmd.MultiDouble, engine: str) -> float:
