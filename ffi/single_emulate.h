@@ -15,8 +15,8 @@ struct SinglePieces {
 };
 constexpr int32_t kSingleZero = -100000;
 
-// Sums of `chunks` chunks, by instructions of `depth` terms.
-using SingleEmulator = void(const SinglePieces& a, const SinglePieces& b, int64_t chunks, int depth, bool is_short,
-                            float* sums);
+// Sums of `chunks` chunks.
+using SingleEmulator = void(const SinglePieces& a, const SinglePieces& b, int64_t chunks, SingleFormat format,
+                            bool is_short, float* sums);
 
 }  // namespace jaxmd

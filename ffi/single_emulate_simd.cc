@@ -88,8 +88,9 @@ void multiply_add(Accumulator& x, const int32_t* a, const int32_t* ea, const int
 
 }  // namespace
 
-void single_emulate(const SinglePieces& a, const SinglePieces& b, int64_t chunks, int depth, bool is_short,
-                    float* sums) {
+void single_emulate(const SinglePieces& a, const SinglePieces& b, int64_t chunks, SingleFormat format,
+                    bool is_short, float* sums) {
+  const int depth = single_depth(format), length = single_chunk(format, is_short), steps = length / depth;
   struct Pair {
     int left, right;  // pieces
   };
@@ -99,17 +100,17 @@ void single_emulate(const SinglePieces& a, const SinglePieces& b, int64_t chunks
   for (int64_t chunk = 0; chunk < chunks; ++chunk) {
     Accumulator x = {};
     const auto product = [&](int step, Pair of) {
-      const int64_t l = chunk * kSingleChunk + step * depth, p = l * kN;
+      const int64_t l = chunk * length + step * depth, p = l * kN;
       multiply_add(x, a.significand[of.left] + l, a.exponent[of.left] + l, b.significand[of.right] + p,
                    b.exponent[of.right] + p, depth);
     };
-    for (int step = 0; step < kSingleChunk / depth; ++step) {
+    for (int step = 0; step < steps; ++step) {
       for (int i = is_short ? 0 : 3; i < 5; ++i) product(step, kSmall[i]);
     }
     if (is_short) {
       for (int j = 0; j < kN; ++j) rest[j] += x.c[j];
     }
-    for (int step = 0; step < kSingleChunk / depth; ++step) {
+    for (int step = 0; step < steps; ++step) {
       if (is_short) x = {};
       product(step, {0, 0});
       if (!is_short) continue;

@@ -84,17 +84,14 @@ constexpr TileVariant<SingleProblem> variant(const char* name, double step, doub
   return tile_variant<SingleProblem, V>(name, V::kKind, step, store);
 }
 
-// Nanoseconds of 32 of k, and of the rest, on one H200, from products of 8192 and 4096 (examples/bench/single.py);
-// those for short sums and of the tiles called shared are estimates, not yet measured.
+// Nanoseconds of 32 of k, and of the rest, on one H200, from products of 8192 and 4096 (examples/bench/single.py and
+// kernels/single_matmul_bench.cu); those for short sums are estimates, not yet measured.
 constexpr TileVariant<SingleProblem> kVariants[] = {
-    variant<WgmmaVariant<SingleTile<false, 192, 5, 2, false>>>("f16 256x192", 1077, 1500),
-    variant<WgmmaVariant<SingleTile<false, 192, 5, 2, false, true>>>("f16 256x192 shared", 1078, 1500),
-    variant<WgmmaVariant<SingleTile<false, 128, 6, 2, false, true>>>("f16 256x128 shared", 1100, 1500),
+    variant<WgmmaVariant<SingleTile<false, 192, 5, 2, false>>>("f16 256x192", 965, 1500),
     variant<WgmmaVariant<SingleTile<false, 96, 8, 1, false>>>("f16 128x96", 673, 1000),
     variant<WgmmaVariant<SingleTile<false, 96, 5, 1, true>>>("f16 128x96 short", 1300, 1000),
-    variant<WgmmaVariant<SingleTile<true, 160, 4, 2, false, false, 2>>>("tf32 256x160", 1489, 1500),
-    variant<WgmmaVariant<SingleTile<true, 160, 4, 2, false, true>>>("tf32 256x160 shared", 1490, 1500),
-    variant<WgmmaVariant<SingleTile<true, 128, 4, 2, false>>>("tf32 256x128", 1344, 1500),
+    variant<WgmmaVariant<SingleTile<true, 160, 4, 2, false>>>("tf32 256x160", 1363, 1500),
+    variant<WgmmaVariant<SingleTile<true, 128, 4, 2, false>>>("tf32 256x128", 1168, 1500),
     variant<WgmmaVariant<SingleTile<true, 64, 6, 1, false>>>("tf32 128x64", 878, 1000),
     variant<WgmmaVariant<SingleTile<true, 96, 4, 1, true>>>("tf32 128x96 short", 2400, 1000),
     variant<MmaVariant<SingleMmaTile<false, 4, 2, 64, 1>>>("f16 mma 128x128", 2410, 1500),

@@ -79,9 +79,9 @@ ffi::Error single_matmul(ffi::ThreadPool pool, int64_t format_number, ffi::Buffe
   JAXMD_CHECK(single_shape(a.dimensions(), b.dimensions(), row.dimensions(), column.dimensions(), c->dimensions(),
                            format_number, &s));
   const auto format = static_cast<SingleFormat>(format_number);
-  const int depth = single_depth(format);
   const bool is_short = s.k < kSingleShort;
-  const int64_t chunks = (s.k + kSingleChunk - 1) / kSingleChunk, k = chunks * kSingleChunk;
+  const int chunk = single_chunk(format, is_short);
+  const int64_t chunks = (s.k + chunk - 1) / chunk, k = chunks * chunk;
   const int64_t panels = (s.n + kSingleColumns - 1) / kSingleColumns;
   SingleEmulator* const emulate = JAXMD_CHOSEN(single_emulate);
   const float *const all_a = a.typed_data(), *const all_b = b.typed_data();
@@ -106,7 +106,7 @@ ffi::Error single_matmul(ffi::ThreadPool pool, int64_t format_number, ffi::Buffe
           split(l < s.k ? a_z[i * s.k + l] : 0.0f, single_shift(row_z[i]), format, left.pieces(), place(l, format));
         }
         float sums[kSingleColumns];
-        emulate(left.pieces(), right.pieces(), chunks, depth, is_short, sums);
+        emulate(left.pieces(), right.pieces(), chunks, format, is_short, sums);
         for (int64_t j = 0; j < width; ++j) {
           const int shift = single_shift(row_z[i]) + single_shift(column_z[first + j]);
           float& to = all_c[(z * s.m + i) * s.n + first + j];

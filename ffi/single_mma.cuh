@@ -27,6 +27,7 @@ struct SingleMmaTile {
   static constexpr int kWarpsM = kWarpsM_, kWarpsN = kWarpsN_, kColumns = kColumns_, kBlocksPerSm = kBlocksPerSm_;
   static constexpr int kBM = 32 * kWarpsM, kBN = kWarpsN * kColumns, kThreads = 32 * kWarpsM * kWarpsN;
   static constexpr int kFragments = kColumns / 8, kSteps = kTf32 ? 2 : 1, kStages = 4, kPieces = kShort ? 3 : 2;
+  static constexpr int kChunkStages = single_chunk(kTf32 ? SingleFormat::tf32 : SingleFormat::f16, kShort) / 32;
   static constexpr int kStageA = kBM * 128, kStageB = 32 * kBN * 4, kStage = kStageA + kStageB;  // bytes
   static constexpr int kShared = kStages * kStage;
   static_assert(kBN % 32 == 0 && kBM * 8 % kThreads == 0 && kBN * 8 % kThreads == 0);
@@ -136,28 +137,31 @@ __global__ void __launch_bounds__(Tile::kThreads, Tile::kBlocksPerSm)
   for (int j = 0; j < Tile::kFragments; ++j) {
     w.scale_b[j] = power_of_two(shift_of(columns, at.column + w.column + 8 * j, p.n));
   }
-  const int total = (p.k + 31) / 32;
+  constexpr int kTogether = Tile::kChunkStages, kHalves = 2 * kTogether;
+  const int total = (p.k + 32 * kTogether - 1) / (32 * kTogether) * kTogether;
   int loaded = 0;
   const auto load_next = [&] {
     if (loaded < total) load_stage<Tile>(p, at, shared + loaded % Tile::kStages * Tile::kStage, 32 * loaded);
     ++loaded;
     cp_async_commit();
   };
-  for (int s = 1; s < Tile::kStages; ++s) load_next();
+  for (int s = kTogether; s < Tile::kStages; ++s) load_next();
   float sum[2][Tile::kFragments][4] = {}, rest[2][Tile::kFragments][4] = {};
   const auto each = [](auto body) {
 #pragma unroll
     for (int e = 0; e < 8 * Tile::kFragments; ++e) body(e / 4 / Tile::kFragments, e / 4 % Tile::kFragments, e % 4);
   };
-  for (int stage = 0; stage < total; ++stage) {  // a chunk
-    cp_async_wait<Tile::kStages - 2>();
+  for (int first = 0; first < total; first += kTogether) {  // a chunk
+    cp_async_wait<Tile::kStages - 2 * kTogether>();
     __syncthreads();
-    load_next();  // over a stage that every warp left before the barrier
+    for (int s = 0; s < kTogether; ++s) load_next();  // over stages that every warp left before the barrier
     float c[2][Tile::kFragments][4] = {};
-    const uint32_t from = shared + stage % Tile::kStages * Tile::kStage;
+    const auto load = [&](int half) {
+      w.load(shared + (first + half / 2) % Tile::kStages * Tile::kStage, half % 2);
+    };
 #pragma unroll 1
-    for (int half = 0; half < 2; ++half) {
-      w.load(from, half);
+    for (int half = 0; half < kHalves; ++half) {
+      load(half);
 #pragma unroll
       for (int s = 0; s < Tile::kSteps; ++s) {
         if constexpr (Tile::kShort) {
@@ -171,8 +175,8 @@ __global__ void __launch_bounds__(Tile::kThreads, Tile::kBlocksPerSm)
     }
     if (Tile::kShort) each([&](int i, int j, int e) { rest[i][j][e] = __fadd_rn(rest[i][j][e], c[i][j][e]); });
 #pragma unroll 1
-    for (int half = 0; half < 2; ++half) {
-      w.load(from, half);
+    for (int half = 0; half < kHalves; ++half) {
+      load(half);
 #pragma unroll
       for (int s = 0; s < Tile::kSteps; ++s) {
         if (Tile::kShort) each([&](int i, int j, int e) { c[i][j][e] = 0; });

@@ -3,9 +3,9 @@
 //   C = 2^-(s_i + s_j) sum over chunks of ( lo hi + hi lo + hi hi ), with more terms for short sums
 //
 // Shapes:  A [batch, m, k], B [batch, k, n] float32, k and n multiples of 4; C [batch, m, n].
-// Tiling:  two warpgroups multiply, 64 rows of A by kN columns of B each; of a third (kHelpers = 2: and a fourth) one
-//          warp copies and three (seven) convert B. Blocks stay and walk over the tiles. With kCluster = 2 two blocks,
-//          one above the other, share B: each copies half of it to both, or, with kShare, converts half of it for both.
+// Tiling:  two warpgroups multiply, 64 rows of A by kN columns of B each; of a third one warp copies and three convert
+//          B. Blocks stay and walk over the tiles. With kCluster = 2 two blocks, one above the other, share B: each
+//          copies and converts half of it, for both.
 // Stage:   32 of k, as two halves of 16. A: two [128][16] floats, read once, straight into the registers of the tensor
 //          cores, and split there. B: two times kN / 32 blocks [16][32] of floats; a warp takes a block into registers,
 //          a column a lane, and writes the same 2048 bytes as 32 rows of 64 bytes, K-major and swizzled: f16 the hi and
@@ -18,12 +18,13 @@
 //          the first is half a chunk ahead: while one adds, the other multiplies.
 // Cost:    tensor cores take kN / 2 cycles an instruction, in which they read 64 bytes a cycle of B from shared
 //          memory; a stage of f16 with kN = 192 takes them 1152 cycles, in which a scheduler issues for its two warps
-//          that multiply 460 instructions (192 sums), and 360 for one that converts all of B, or 230 half of it. A
-//          slot is held for one and a half stages of 1152 cycles, which leaves three of five to copies and conversion.
-//          On one H200, with chunks of two stages and all of B converted by each block, f16 with kN = 192 made 190
-//          TFLOPS (2 n^3 / time) of 8192^3 in the best of four launches, without the split of B 249, without both
-//          splits 285, without the products 264; launched again and again, where power binds, 162
-//          (examples/bench/kernels/single_matmul_bench.cu has what is not measured yet).
+//          that multiply 360 instructions (96 sums), and 230 for one that converts half of B (360 for all of it). A
+//          slot is held for three stages, which leaves two of five to copies and conversion.
+//          On one H200 f16 with kN = 192 made 214 TFLOPS (2 n^3 / time) of 8192^3 in the best of four launches, 218
+//          without the split of A, 271 without the products, and 182 launched again and again, where power binds; 185
+//          in the best of four when each block converted all of B, 201 with chunks of one stage. tf32 with kN = 160
+//          made 127, 133 without the split of A, 200 without the products, and 113 launched again and again
+//          (examples/bench/kernels/single_matmul_bench.cu).
 #pragma once
 
 #include <cuda.h>
@@ -34,19 +35,18 @@
 namespace jaxmd {
 namespace cuda {
 
-// kShort: for short sums. kHelpers: warpgroups beside the two. kShare: each block of the cluster converts half of B.
+// kShort: for short sums.
 // kLeaveOut: parts that do nothing, to see what they cost: 1 the split of B, 2 the products, 4 the split of A.
-template <bool kTf32_, int kN_, int kStages_, int kCluster_, bool kShort_, bool kShare_ = false, int kHelpers_ = 1,
-          int kLeaveOut_ = 0, int kChunkStages_ = kSingleChunk / 32>
+template <bool kTf32_, int kN_, int kStages_, int kCluster_, bool kShort_, int kLeaveOut_ = 0>
 struct SingleTile {
-  static constexpr int kHelpers = kHelpers_, kWorkers = 4 * kHelpers - 1;  // warpgroups that help, warps that convert
-  static constexpr int kLeaveOut = kLeaveOut_;
-  static constexpr bool kTf32 = kTf32_;
-  static constexpr bool kShort = kShort_, kShare = kShare_;
-  static constexpr int kN = kN_, kStages = kStages_, kCluster = kCluster_, kPieces = kShort ? 3 : 2;
-  static constexpr int kBM = 128, kThreads = 256 + 128 * kHelpers, kFragments = kN / 8;
-  static constexpr int kSteps = kTf32 ? 2 : 1;               // instructions a half
-  static constexpr int kChunkStages = kChunkStages_, kUnits = 2 * kChunkStages;  // stages, and halves, in a chunk
+  static constexpr bool kTf32 = kTf32_, kShort = kShort_, kShare = kCluster_ == 2;
+  static constexpr int kN = kN_, kStages = kStages_, kCluster = kCluster_, kLeaveOut = kLeaveOut_;
+  static constexpr int kBM = 128, kThreads = 384, kFragments = kN / 8, kPieces = kShort ? 3 : 2;
+  static constexpr int kWorkers = 3;            // warps that convert
+  static constexpr int kSteps = kTf32 ? 2 : 1;  // instructions a half
+  // stages, and halves, in a chunk
+  static constexpr int kChunkStages = single_chunk(kTf32 ? SingleFormat::tf32 : SingleFormat::f16, kShort) / 32;
+  static constexpr int kUnits = 2 * kChunkStages;
   static constexpr int kHalfA = kBM * 64, kHalfB = kN * 64;  // bytes
   static constexpr int kBlocks = (kShare ? 1 : 2) * kN / 32;  // of B, in a stage, that a block converts
   static constexpr int kBuffers = kPieces - (kTf32 ? 0 : 1), kStage = 2 * (kHalfA + kBuffers * kHalfB);
@@ -54,12 +54,10 @@ struct SingleTile {
   // of B, bytes from hi to lo and to the third piece
   static constexpr int kLo = kTf32 ? 2 * kHalfB : 32, kRest = kTf32 ? 4 * kHalfB : 2 * kHalfB;
   static constexpr int kBarriers = kStages * kStage, kShared = kBarriers + 24 * kStages;
-  static constexpr int kReaders = 8 * kCluster;                   // warps that free a stage
-  static constexpr int kRegisters = 512 / (2 + kHelpers) / 8 * 8;  // a thread starts with
-  static constexpr int kConsumerRegisters = kN > 160 ? 224 : kHelpers == 1 ? 216 : 208;
-  static constexpr int kOtherRegisters = ((2 + kHelpers) * kRegisters - 2 * kConsumerRegisters) / kHelpers / 8 * 8;
+  static constexpr int kReaders = 8 * kCluster;  // warps that free a stage
+  static constexpr int kConsumerRegisters = kN > 160 ? 224 : 216, kOtherRegisters = 504 - 2 * kConsumerRegisters;
   static_assert(kN % 32 == 0 && kHalfB % 1024 == 0 && kStage % 1024 == 0);
-  static_assert(!kShare || (kCluster == 2 && !kShort));
+  static_assert(!kShare || !kShort);
   static_assert(kShared + 1024 <= 228 * 1024);
 };
 
@@ -118,15 +116,11 @@ struct SingleBlock {
         for (int half = 0; half < 2; ++half) {
           const int l = 32 * stage + 16 * half;
           copy_tile(to + half * Tile::kHalfA, map_a, l, at.row, at.plane, barrier);
-          if (Tile::kCluster == 2 && half != static_cast<int>(rank)) continue;
+          if (Tile::kShare && half != static_cast<int>(rank)) continue;
 #pragma unroll
           for (int block = 0; block < Tile::kN / 32; ++block) {
             const uint32_t to_b = to + 2 * Tile::kHalfA + half * Tile::kHalfB + 2048 * block;
-            if (Tile::kCluster == 1 || Tile::kShare) {
-              copy_tile(to_b, map_b, at.column + 32 * block, l, at.plane, barrier);
-            } else {
-              copy_tile_to_all(to_b, map_b, at.column + 32 * block, l, at.plane, barrier, 3);
-            }
+            copy_tile(to_b, map_b, at.column + 32 * block, l, at.plane, barrier);
           }
         }
         ring.advance<Tile::kStages>();

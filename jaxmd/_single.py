@@ -31,10 +31,10 @@ def matmul_f32(a: Any, b: Any, *, engine: SingleEngine = "auto") -> jax.Array:
     """Product of float32 matrices with the accuracy of single precision, from tensor cores of half precision.
 
     Rows of a and columns of b are scaled by powers of two, exactly, so that the largest entry is near 2^14; every entry
-    is split into two pieces of 11 bits, hi + lo; and hi hi + hi lo + lo hi are summed in chunks of 32 terms inside the
-    tensor core and outside in float32. Sums of fewer than 1024 terms take a third piece, which makes the split exact,
-    six products, and a compensated sum outside. Works with x64 off and on; differentiable (the derivatives are products
-    by the same engine) and batched.
+    is split into two pieces of 11 bits, hi + lo; and hi hi + hi lo + lo hi are summed in chunks of 64 (f16) or 32
+    (tf32) terms inside the tensor core and outside in float32. Sums of fewer than 1024 terms take a third piece, which
+    makes the split exact, six products, and a compensated sum outside. Works with x64 off and on; differentiable (the
+    derivatives are products by the same engine) and batched.
 
     Args:
         a: float32 [..., m, k], or [k].
@@ -55,7 +55,7 @@ def matmul_f32(a: Any, b: Any, *, engine: SingleEngine = "auto") -> jax.Array:
 
     Accuracy: with u = 2^-24, R_i = max_l |a_il| and S_j = max_l |b_lj|, entry by entry, to first order in u,
 
-        |c - ab| <= (30 + k/32) u (|a||b|) + u |c| + k 2^-37 R_i S_j      "f16x3", with 11 u (|a||b|) for k < 1024
+        |c - ab| <= (50 + k/64) u (|a||b|) + u |c| + k 2^-37 R_i S_j      "f16x3", with 11 u (|a||b|) for k < 1024
         |c - ab| <= (35 + k/32) u (|a||b|) + u |c| + k 2^-138 R_i S_j     "tf32x3", with 7 u (|a||b|) for k < 1024
         |c - ab| <= 1.01 u |c| + k 2^-31 R_i S_j                          "int8"
         |c - ab| <= k u (|a||b|)                                          "f32"
@@ -78,7 +78,7 @@ def matmul_f32(a: Any, b: Any, *, engine: SingleEngine = "auto") -> jax.Array:
     Source: H. Ootomo and R. Yokota, "Recovering single precision accuracy from Tensor Cores while surpassing the FP32
     theoretical peak performance" (2022). Ours differs by the scaling of rows and columns, which gives float16 the whole
     range of float32 and spares the residual a scale of its own (theirs is 2^11), so that all three products share one
-    accumulator; and by chunks of 32 terms instead of 8 between additions outside the tensor core.
+    accumulator; and by chunks of 64 or 32 terms instead of 8 between additions outside the tensor core.
     """
     return product(a, b, engine, emulate=False)
 

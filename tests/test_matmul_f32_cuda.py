@@ -16,15 +16,12 @@ pytestmark = pytest.mark.gpu
 LONG = {
     "f16x3": [
         "f16 256x192",
-        "f16 256x192 shared",
-        "f16 256x128 shared",
         "f16 128x96",
         "f16 mma 128x128",
         "f16 mma 64x64",
     ],
     "tf32x3": [
         "tf32 256x160",
-        "tf32 256x160 shared",
         "tf32 256x128",
         "tf32 128x64",
         "tf32 mma 128x128",

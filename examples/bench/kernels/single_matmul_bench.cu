@@ -3,10 +3,9 @@
 //   nvcc -O3 -std=c++17 -fmad=false -gencode=arch=compute_90a,code=sm_90a -I ffi \
 //     examples/bench/kernels/single_matmul_bench.cu -o /tmp/single && /tmp/single
 //
-// TFLOPS is 2 n^3 / time / 10^12 of the kernel alone, in the best of four launches, and sustained, where power binds. s:
-// each block of a cluster converts half of B; h2: two warpgroups help. The last columns leave parts out, which gives
-// wrong results: the split of B, the products, the split of A, both splits. Entries are uniform in (-1, 1): zeros would
-// run at higher clocks.
+// TFLOPS is 2 n^3 / time / 10^12 of the kernel alone, in the best of four launches, and sustained, where power binds. The
+// last columns leave parts out, which gives wrong results: the split of B, the products, the split of A, both splits.
+// Entries are uniform in (-1, 1): zeros would run at higher clocks.
 #include <cuda.h>
 #include <cuda_runtime.h>
 
@@ -90,13 +89,13 @@ Speed teraflops(const SingleProblem& p, int multiprocessors, int repeats) {
   return {work / best, work / (total / (repeats / 2))};
 }
 
-template <bool kTf32, int kN, int kStages, int kCluster, bool kShare, int kHelpers, int kChunkStages = 1>
+template <bool kTf32, int kN, int kStages, int kCluster>
 void report(const char* name, const SingleProblem& p, int multiprocessors) {
   const auto print = [&](auto leave_out) {
-    using Tile = SingleTile<kTf32, kN, kStages, kCluster, false, kShare, kHelpers, leave_out, kChunkStages>;
+    using Tile = SingleTile<kTf32, kN, kStages, kCluster, false, leave_out>;
     std::printf(" %7.1f", teraflops<Tile>(p, multiprocessors, 4).best);
   };
-  using Whole = SingleTile<kTf32, kN, kStages, kCluster, false, kShare, kHelpers, 0, kChunkStages>;
+  using Whole = SingleTile<kTf32, kN, kStages, kCluster, false>;
   std::printf("%-24s n = %5d ", name, p.n);
   const Speed first = teraflops<Whole>(p, multiprocessors, 4);
   const Speed later = teraflops<Whole>(p, multiprocessors, int(2 + 3e13 / (double(p.n) * p.n * p.n)));  // about 0.3 s
@@ -125,16 +124,11 @@ int main() {
     fill_kernel<<<1024, 256>>>(b, int64_t(n) * n, 2);
     ones_kernel<<<1, 256>>>(ones, n);
     p.a = a, p.b = b, p.row = p.column = ones, p.batch = 1, p.m = p.n = p.k = n;
-    report<false, 192, 5, 2, false, 1, 2>("f16 256x192 chunk 64", p, multiprocessors);
-    report<false, 192, 5, 2, false, 1>("f16 256x192", p, multiprocessors);
-    report<false, 192, 5, 2, true, 1, 2>("f16 256x192 s chunk 64", p, multiprocessors);
-    report<false, 192, 5, 2, true, 1>("f16 256x192 s", p, multiprocessors);
-    report<false, 128, 6, 2, true, 1>("f16 256x128 s", p, multiprocessors);
-    report<false, 128, 6, 2, true, 2>("f16 256x128 s h2", p, multiprocessors);
-    report<true, 160, 4, 2, false, 2>("tf32 256x160 h2", p, multiprocessors);
-    report<true, 160, 4, 2, true, 1>("tf32 256x160 s", p, multiprocessors);
-    report<true, 160, 4, 2, true, 2>("tf32 256x160 s h2", p, multiprocessors);
-    report<true, 128, 4, 2, true, 1>("tf32 256x128 s", p, multiprocessors);
+    report<false, 192, 5, 2>("f16 256x192", p, multiprocessors);
+    report<false, 96, 8, 1>("f16 128x96", p, multiprocessors);
+    report<true, 160, 4, 2>("tf32 256x160", p, multiprocessors);
+    report<true, 128, 4, 2>("tf32 256x128", p, multiprocessors);
+    report<true, 64, 6, 1>("tf32 128x64", p, multiprocessors);
     CHECK(cudaFree(a));
     CHECK(cudaFree(b));
     CHECK(cudaFree(p.c));
