@@ -44,7 +44,13 @@ def rounded(values: list[float], name: str) -> list[Fraction | float]:
     if name == "tf32":  # to nearest, ties away from zero, by way of float32's bits
         bits = (np.array(values, np.float32).view(np.uint32) + np.uint32(0x1000)) & np.uint32(0xFFFFE000)
         return [tensorcore.value_of(x, f) for x in bits]
-    return [tensorcore.value_of(x, f) for x in np.array(values).astype(f.dtype).view(f.word)]
+    numbers = np.array(values)
+    if np.issubdtype(f.dtype, np.integer):
+        numbers = np.rint(numbers)
+        info = np.iinfo(f.dtype)
+        if not np.all((info.min <= numbers) & (numbers <= info.max)):
+            raise ValueError(f"{name} holds integers from {info.min} to {info.max}; {values} came.")
+    return [tensorcore.value_of(x, f) for x in numbers.astype(f.dtype).view(f.word)]
 
 
 def worked_example(picture: Path) -> None:
@@ -120,10 +126,13 @@ def main(arguments: list[str] | None = None) -> None:
         worked_example(chosen.picture or PICTURE)
         long_sums(chosen.rows)
         return
-    s = spec(chosen.arch, chosen.instruction)
-    if s.d.width == 64:
-        jax.config.update("jax_enable_x64", True)
-    x = explain(rounded(chosen.a, s.a.name), rounded(chosen.b, s.b.name), rounded([chosen.c], s.c.name)[0], s)
+    try:
+        s = spec(chosen.arch, chosen.instruction)
+        if s.d.width == 64:
+            jax.config.update("jax_enable_x64", True)
+        x = explain(rounded(chosen.a, s.a.name), rounded(chosen.b, s.b.name), rounded([chosen.c], s.c.name)[0], s)
+    except (ValueError, TypeError) as error:
+        parser.error(str(error))
     print(x)
     if chosen.picture:
         draw(x, chosen.picture)

@@ -19,7 +19,7 @@ from jax.interpreters import batching, mlir
 
 from . import _arith, _engines
 from ._engines import ACCURACIES, ENGINES, Accuracy, Engine
-from ._primitive import Number, Numbers, batch_size, bind, define, is_linear, to_front
+from ._primitive import MAX_LIMBS, Number, Numbers, batch_size, bind, define, is_linear, to_front
 
 Limbs = tuple[jax.Array, ...]
 
@@ -43,9 +43,19 @@ def choose_engine(
         platform: "cpu" or "cuda"; None means JAX's default backend.
 
     Returns: "int8", "fp64", "direct" or "float64".
+    Raises: ValueError for shapes that do not multiply, and for other limbs, accuracies and platforms than these.
     """
+    who = "jaxmd.choose_engine"
     if platform is None:
         platform = "cpu" if jax.default_backend() == "cpu" else "cuda"
+    if platform not in ("cpu", "cuda"):
+        raise ValueError(f"{who}: platform is {platform!r}; wanted 'cpu', 'cuda' or None.")
+    if accuracy not in _engines.ACCURACIES:
+        raise ValueError(f"{who}: accuracy is {accuracy!r}; wanted one of {', '.join(_engines.ACCURACIES)}.")
+    if not 1 <= limbs <= MAX_LIMBS:
+        raise ValueError(f"{who}: limbs is {limbs}; wanted 1 to {MAX_LIMBS}.")
+    if not a_shape or not b_shape or a_shape[-1] != b_shape[-2 if len(b_shape) > 1 else -1]:
+        raise ValueError(f"{who}: shapes are {tuple(a_shape)} and {tuple(b_shape)}; the inner dimensions must agree.")
     m = a_shape[-2] if len(a_shape) > 1 else 1
     n = b_shape[-1] if len(b_shape) > 1 else 1
     return _engines.choose(m, n, a_shape[-1], limbs, accuracy, platform)

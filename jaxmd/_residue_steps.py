@@ -12,6 +12,7 @@ are plain JAX; compiled handlers replace them where they win.
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -70,10 +71,17 @@ def _takes_handler(name: str, platform: str) -> bool:
     return name != "jaxmd_residue_matmul" or not _ffi.cpu_features().get("amx_int8", False)
 
 
+SMALL = 2**24
+"""Bytes of results for which writing zeros first costs nothing."""
+
+
 def unwritten(shape: Sequence[int], count: int) -> Limbs:
-    """float64 arrays for a loop that writes every entry before one is read: zeros, or on CUDA whatever is there."""
+    """float64 arrays for a loop that writes every entry before one is read: on CUDA, if large, whatever is there.
+
+    XLA may copy them before they are full; small ones are zeros, so that checkers of memory find nothing.
+    """
     zeros = lambda: (jnp.zeros(shape, jnp.float64),) * count
-    if not _ffi.calls_cuda():
+    if not _ffi.calls_cuda() or 8 * count * math.prod(shape) <= SMALL:
         return zeros()
     out = [jax.ShapeDtypeStruct(tuple(shape), jnp.float64)] * count
     return lax.platform_dependent(cuda=lambda: tuple(_ffi.call("jaxmd_uninitialized", out)), default=zeros)

@@ -68,7 +68,7 @@ def matmul_f32(a: Any, b: Any, *, engine: SingleEngine = "auto") -> jax.Array:
     Limits: all of float32's range, subnormal entries and results included. With "f16x3" entries of a row below 2^-15
     of its largest lose relative accuracy, as the last term of the bound says; "tf32x3" keeps it. Inf and NaN give Inf
     and NaN where IEEE arithmetic does, and only there; a result beyond float32's range is Inf, with no overflow on the
-    way. On the CPU "f32" flushes subnormals, as XLA does.
+    way. "f32" is XLA's product: it may overflow on the way, and flushes subnormals on the CPU.
 
     Raises:
         TypeError: an operand that is not float32, or has no axes.

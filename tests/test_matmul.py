@@ -11,6 +11,7 @@ import numpy as np
 import oracles
 import pytest
 
+import jaxmd
 from jaxmd._matmul import matmul_limbs
 
 ENGINES = ["int8", "fp64", "direct"]
@@ -248,3 +249,28 @@ def test_zero_rows_give_zeros(engine):
     a = (np.array([[0.0, -0.0], [1.0, 2.0]]), np.zeros((2, 2)))
     b = (np.array([[0.0, 3.0], [-0.0, 4.0]]), np.zeros((2, 2)))
     oracles.assert_bits(product(a, b, limbs=2, engine=engine), (np.array([[0.0, 0], [0, 11]]), np.zeros((2, 2))))
+
+
+@pytest.mark.parametrize("accuracy", ["componentwise", "normwise", "exact"])
+@pytest.mark.parametrize(
+    "a, b", [((0, 2, 3), (0, 3, 2)), ((2, 3), (0, 3, 2)), ((1, 40, 40), (0, 40, 40)), ((0, 4), (4, 2))]
+)
+def test_empty_batches_and_sides(a, b, accuracy):
+    c = jaxmd.matmul(jaxmd.zeros(a, 2), jaxmd.zeros(b, 2), engine="int8", accuracy=accuracy)
+    assert c.shape == np.matmul(np.zeros(a), np.zeros(b)).shape
+    mapped = jax.vmap(lambda x, y: jaxmd.matmul(x, y, accuracy=accuracy))
+    assert mapped(jaxmd.zeros((0, 3, 4), 2), jaxmd.zeros((0, 4, 2), 2)).shape == (0, 3, 2)
+
+
+@pytest.mark.parametrize(
+    "arguments, options, said",
+    [
+        (((3, 4), (5, 2)), {}, "inner dimensions"),
+        (((3, 4), (4, 2), 0), {}, "limbs is 0"),
+        (((3, 4), (4, 2)), {"platform": "gpu"}, "platform is 'gpu'"),
+        (((3, 4), (4, 2)), {"accuracy": "x"}, "accuracy is 'x'"),
+    ],
+)
+def test_choose_engine_says_what_is_wrong(arguments, options, said):
+    with pytest.raises(ValueError, match=said):
+        jaxmd.choose_engine(*arguments, **options)
