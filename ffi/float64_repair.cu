@@ -141,7 +141,7 @@ ffi::Error float64_repair(cudaStream_t stream, int64_t limbs, ffi::RemainingArgs
     JAXMD_CHECK(expect_shape(kName, "the result", (*limb)->dimensions(), c, c.size(), {}));
     product.c.limb[i] = (*limb)->typed_data();
   }
-  const auto seen = rets.get<ffi::Buffer<ffi::S32>>(limbs), lowest = rets.get<ffi::Buffer<ffi::S32>>(limbs + 1);
+  auto seen = rets.get<ffi::Buffer<ffi::S32>>(limbs), lowest = rets.get<ffi::Buffer<ffi::S32>>(limbs + 1);
   if (seen.has_error()) return seen.error();
   if (lowest.has_error()) return lowest.error();
   JAXMD_CHECK(expect_shape(kName, "seen", (*seen)->dimensions(), c, 0, {kBlocks}));
