@@ -28,8 +28,6 @@ namespace ffi = xla::ffi;
 
 constexpr const char* kName = "jaxmd_certificate";
 
-int64_t quotient(int64_t x, int64_t y) { return (x + y - 1) / y; }
-
 // Slabs of a multiple of `unit` entries, `parts` of which cover k.
 int64_t slab_of(int64_t k, int64_t parts, int64_t unit) { return quotient(quotient(k, parts), unit) * unit; }
 

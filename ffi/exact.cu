@@ -15,6 +15,7 @@
 
 #include "exact_args.h"
 #include "exact_entry.cuh"
+#include "exact_launch.cuh"
 
 namespace jaxmd {
 namespace cuda {
@@ -88,19 +89,9 @@ ffi::Error exact_matmul(cudaStream_t stream, int64_t lhs_limbs, int64_t rhs_limb
   JAXMD_CHECK(exact_arguments(kName, lhs_limbs, rhs_limbs, args, rets, &job));
   const int64_t entries = job.shape.batch * job.shape.m * job.shape.n;
   if (entries == 0) return ffi::Error::Success();
-  cudaError_t status = cudaSuccess;
-  for (int i = 0; i < job.c.count && status == cudaSuccess; ++i) {
-    if (job.c.limb[i] == job.given.limb[i]) continue;
-    status = cudaMemcpyAsync(job.c.limb[i], job.given.limb[i], entries * sizeof(double), cudaMemcpyDeviceToDevice,
-                             stream);
-  }
-  int device = 0, multiprocessors = 0;
-  if (status == cudaSuccess) status = cudaGetDevice(&device);
+  int64_t most;
+  cudaError_t status = prepare_exact_sums(stream, job.c, job.given, entries, &most);
   if (status == cudaSuccess) {
-    status = cudaDeviceGetAttribute(&multiprocessors, cudaDevAttrMultiProcessorCount, device);
-  }
-  if (status == cudaSuccess) {
-    const int64_t most = int64_t{6} * multiprocessors - 1;  // odd
     const bool few = entries <= most * kLanes;
     const int64_t groups = few ? entries : (entries + 31) / 32;
     const int64_t warps = std::min(groups, most);

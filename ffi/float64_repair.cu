@@ -18,6 +18,7 @@
 #include <string>
 
 #include "exact_entry.cuh"
+#include "exact_launch.cuh"
 #include "product_args.h"
 
 namespace jaxmd {
@@ -154,19 +155,10 @@ ffi::Error float64_repair(cudaStream_t stream, int64_t limbs, ffi::RemainingArgs
   task.entries_b = shape.batch * shape.k * shape.n;
   if (task.entries == 0) return ffi::Error::Success();
 
-  cudaError_t status = cudaSuccess;
-  for (int i = 0; i < product.c.count && status == cudaSuccess; ++i) {
-    if (product.c.limb[i] == given.limb[i]) continue;
-    status = cudaMemcpyAsync(product.c.limb[i], given.limb[i], task.entries * sizeof(double), cudaMemcpyDeviceToDevice,
-                             stream);
-  }
-  int device = 0, multiprocessors = 0;
-  if (status == cudaSuccess) status = cudaGetDevice(&device);
+  int64_t most;
+  cudaError_t status = prepare_exact_sums(stream, product.c, given, task.entries, &most);
   if (status == cudaSuccess) {
-    status = cudaDeviceGetAttribute(&multiprocessors, cudaDevAttrMultiProcessorCount, device);
-  }
-  if (status == cudaSuccess) {
-    const int64_t warps = std::min(int64_t{6} * multiprocessors - 1, (task.entries + kLanes - 1) / kLanes);
+    const int64_t warps = std::min(most, (task.entries + kLanes - 1) / kLanes);
     scan_kernel<<<kBlocks, kThreads, 0, stream>>>(task);
     lowest_kernel<<<kBlocks, kThreads, 0, stream>>>(task);
     repair_kernel<<<static_cast<unsigned>(warps), kLanes, kSharedBytes, stream>>>(task);

@@ -63,13 +63,6 @@ struct MmaS8U8M16N8K16 {
         : "r"(a[0]), "r"(a[1]), "r"(b));
   }
 };
-struct MmaS8M16N8K16 {
-  __device__ static void run(int (&c)[4], const uint32_t (&a)[2], uint32_t b) {
-    asm("mma.sync.aligned.m16n8k16.row.col.s32.s8.s8.s32 {%0, %1, %2, %3}, {%4, %5}, {%6}, {%0, %1, %2, %3};"
-        : "+r"(c[0]), "+r"(c[1]), "+r"(c[2]), "+r"(c[3])
-        : "r"(a[0]), "r"(a[1]), "r"(b));
-  }
-};
 struct MmaS8M16N8K32 {
   __device__ static void run(int (&c)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1) {
     asm("mma.sync.aligned.m16n8k32.row.col.s32.s8.s8.s32 "
@@ -100,9 +93,6 @@ __device__ inline void load_transposed(uint32_t (&r)[4], uint32_t shared) {
 __device__ inline void cp_async_16(uint32_t shared, const void* global, int valid) {
   asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16, %2;" ::"r"(shared), "l"(global), "r"(valid)
                : "memory");
-}
-__device__ inline void cp_async_4(uint32_t shared, const void* global, int valid) {
-  asm volatile("cp.async.ca.shared.global [%0], [%1], 4, %2;" ::"r"(shared), "l"(global), "r"(valid) : "memory");
 }
 __device__ inline void cp_async_8(uint32_t shared, const void* global, int valid) {
   asm volatile("cp.async.ca.shared.global [%0], [%1], 8, %2;" ::"r"(shared), "l"(global), "r"(valid) : "memory");

@@ -12,6 +12,9 @@ namespace jaxmd {
 
 using Dimensions = xla::ffi::AnyBuffer::Dimensions;
 
+// x / y, rounded up.
+inline int64_t quotient(int64_t x, int64_t y) { return (x + y - 1) / y; }
+
 inline std::string shape_text(Dimensions d) {
   std::string text = "(";
   for (size_t i = 0; i < d.size(); ++i) text += (i != 0 ? ", " : "") + std::to_string(d[i]);

@@ -1,6 +1,6 @@
 // The first half of the encoding: limbs of a chunk -> digits of X, 15 bits each, most significant first.
 //
-// Order in scratch: groups of kVectorBytes elements; element 8 i + v of a group is in lane i of its v-th vector of
+// Order in scratch: groups of kBytes elements; element 8 i + v of a group is in lane i of its v-th vector of
 //   doubles, v = 0 ... 7. Then the digits of elements v and v + 4 interleave to vectors of 32-bit lanes in which lane i
 //   holds element 4 i + v, v = 0 ... 3, and residues in those interleave to bytes in the order of memory.
 // A digit is cut off a double by adding 1.5 2^(52 + position): the sum's low bits are the digit, and what the sum rounds
@@ -21,7 +21,7 @@ namespace {
 
 // Where element number `at` of the scratch is; the 8 elements from a multiple of 8 on are kDoubles apart.
 inline int64_t place(int64_t at) {
-  const int64_t in_group = at % kVectorBytes;
+  const int64_t in_group = at % kBytes;
   return at - in_group + in_group % 8 * kDoubles + in_group / 8;
 }
 
@@ -83,7 +83,7 @@ inline void gather(const ResidueEncodeTask& task, const ResidueEncodeChunk& chun
     std::memset(to.limbs, 0, task.x.count * to.elements * sizeof(double));
     std::memset(to.power, 0, to.elements * sizeof(int32_t));
   }
-  const bool aligned = chunk.pitch % kVectorBytes == 0;
+  const bool aligned = chunk.pitch % kBytes == 0;
   const int32_t* shift = task.shift + chunk.batch * task.k + chunk.first;
   int32_t unlike = 0;
   for (int64_t l = 0; l < count; ++l) unlike |= shift[l] ^ shift[0];
@@ -96,19 +96,19 @@ inline void gather(const ResidueEncodeTask& task, const ResidueEncodeChunk& chun
     int64_t done = 0;  // rows of which whole groups are taken by columns
     if (task.transposed && aligned) {
       done = chunk.count / kDoubles * kDoubles;
-      for (int64_t l = 0; l + kVectorBytes <= count; l += kVectorBytes) {
-        const int64_t prefetch = l + 2 * kVectorBytes <= count ? kVectorBytes * step : 0;
+      for (int64_t l = 0; l + kBytes <= count; l += kBytes) {
+        const int64_t prefetch = l + 2 * kBytes <= count ? kBytes * step : 0;
         gather_columns(x + l * step, step, done, limbs + l, chunk.pitch, prefetch);
       }
     }
     for (int64_t i = 0; i < chunk.count; ++i) {
       const double* row = x + i * row_step;
-      int64_t l = i < done ? count / kVectorBytes * kVectorBytes : 0;
+      int64_t l = i < done ? count / kBytes * kBytes : 0;
       while (l < count) {
         const int64_t at = i * chunk.pitch + l;
-        if (!task.transposed && at % kVectorBytes == 0 && l + kVectorBytes <= count) {
+        if (!task.transposed && at % kBytes == 0 && l + kBytes <= count) {
           gather_group(row + l, limbs + at);
-          l += kVectorBytes;
+          l += kBytes;
           continue;
         }
         double* element = limbs + place(at);
@@ -203,9 +203,9 @@ inline void chunk_digits(const ResidueEncodeTask& task, const ResidueEncodeScrat
   const int digits = (task.bits + kResidueDigit) / kResidueDigit, unit = -(task.bits / 2);  // w + 1 bits, rounded up
   double cut[kMaxResidueDigits];
   for (int s = 0; s < digits; ++s) cut[s] = std::ldexp(1.5, 52 + unit + kResidueDigit * (digits - 1 - s));
-  for (int64_t at = 0; at < to.elements; at += kVectorBytes) {
+  for (int64_t at = 0; at < to.elements; at += kBytes) {
     const Scaling scale = scaling(to.power + at);
-    std::memset(to.sums, 0, 2 * task.digit_pairs * kVectorBytes * sizeof(int64_t));
+    std::memset(to.sums, 0, 2 * task.digit_pairs * kBytes * sizeof(int64_t));
     for (int j = 0; j < task.x.count; ++j) {
       const double* limb = to.limbs + j * to.elements + at;
       F64 x[8];

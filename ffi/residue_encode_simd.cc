@@ -17,7 +17,7 @@ namespace {
 
 constexpr float kMagic = 12582912.0f;  // 1.5 2^23: the sum's low bits are the nearest integer
 constexpr int kMagicBits = 0x4b400000;
-constexpr int kLanes = kVectorBytes / 4;
+constexpr int kLanes = kBytes / 4;
 
 // One run of memory a channel: `length` bytes from chunk element `at` on.
 struct Run {
@@ -29,10 +29,10 @@ struct Run {
 inline void store_bytes(const Run& run, int64_t offset, I16 even, I16 odd) {
   const I16 bytes = (even & 0xff) | (odd << 8);
   const int64_t left = run.length - offset;
-  if (left >= kVectorBytes) {
+  if (left >= kBytes) {
     store_vector(run.out + offset, bytes);
   } else {
-    int8_t buffer[kVectorBytes];
+    int8_t buffer[kBytes];
     store_vector(buffer, bytes);
     std::memcpy(run.out + offset, buffer, left);
   }
@@ -74,7 +74,7 @@ void small_channels(const ResidueEncodeTask& task, const ResidueEncodeScratch& f
     p[m] = task.moduli[first + m];
     inverse[m] = 1.0f / p[m];
   }
-  for (int64_t offset = 0; offset < runs[0].length; offset += kVectorBytes) {
+  for (int64_t offset = 0; offset < runs[0].length; offset += kBytes) {
     I32 sum[M][4];
     weighted_sums<M>(from.digits + (runs[0].at + offset) * task.digit_pairs, task.digit_pairs, weights, sum);
     for (int m = 0; m < M; ++m) {
@@ -147,7 +147,7 @@ void two_digit_channels(const ResidueEncodeTask& task, const ResidueEncodeScratc
   const int32_t* basis = task.lattice + 4 * j;
   const int p = task.moduli[task.small + j];
   const TwoDigit m{p, 1.0f / p, basis[0], basis[1], basis[2], basis[3]};
-  for (int64_t offset = 0; offset < runs[0].length; offset += kVectorBytes) {
+  for (int64_t offset = 0; offset < runs[0].length; offset += kBytes) {
     I32 sum[2][4], r[4], n[4], l[4];
     weighted_sums<2>(from.digits + (runs[0].at + offset) * task.digit_pairs, task.digit_pairs, weights, sum);
     for (int v = 0; v < 4; ++v) {

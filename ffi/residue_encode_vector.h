@@ -9,30 +9,21 @@
 #include <immintrin.h>
 #endif
 
-#ifndef JAXMD_ISA
-#define JAXMD_ISA portable
-#endif
+#include "vector_bytes.h"
 
 namespace jaxmd {
 namespace JAXMD_ISA {
 
-#if defined(__AVX512BW__)
-constexpr int kVectorBytes = 64;
-#elif defined(__AVX2__)
-constexpr int kVectorBytes = 32;
-#else
-constexpr int kVectorBytes = 16;
-#endif
-constexpr int kDoubles = kVectorBytes / 8;
+constexpr int kDoubles = kBytes / 8;
 
-typedef double F64 __attribute__((vector_size(kVectorBytes)));
-typedef int64_t I64 __attribute__((vector_size(kVectorBytes)));
-typedef float F32 __attribute__((vector_size(kVectorBytes)));
-typedef int32_t I32 __attribute__((vector_size(kVectorBytes)));
-typedef int16_t I16 __attribute__((vector_size(kVectorBytes)));
-typedef uint64_t U64 __attribute__((vector_size(kVectorBytes)));  // where sums may wrap
-typedef uint16_t U16 __attribute__((vector_size(kVectorBytes)));
-typedef int32_t HalfI32 __attribute__((vector_size(kVectorBytes / 2)));
+typedef double F64 __attribute__((vector_size(kBytes)));
+typedef int64_t I64 __attribute__((vector_size(kBytes)));
+typedef float F32 __attribute__((vector_size(kBytes)));
+typedef int32_t I32 __attribute__((vector_size(kBytes)));
+typedef int16_t I16 __attribute__((vector_size(kBytes)));
+typedef uint64_t U64 __attribute__((vector_size(kBytes)));  // where sums may wrap
+typedef uint16_t U16 __attribute__((vector_size(kBytes)));
+typedef int32_t HalfI32 __attribute__((vector_size(kBytes / 2)));
 
 template <class V, class T>
 inline V load_vector(const T* p) {

@@ -24,8 +24,6 @@ namespace ffi = xla::ffi;
 
 constexpr const char* kName = "jaxmd_uncertified";
 
-int64_t quotient(int64_t x, int64_t y) { return (x + y - 1) / y; }
-
 cudaError_t launch_halves(cudaStream_t stream, const HalfTask& task) {
   const int64_t blocks_b = task.batch * quotient(task.np, 64) * quotient(task.kp, kHalfSlab);
   halves_kernel<<<static_cast<unsigned>(task.blocks_a + blocks_b), kHalfThreads, 0, stream>>>(task);
