@@ -52,7 +52,10 @@ cudaError_t launch_magnitudes(cudaStream_t stream, const MagnitudeTask& task) {
 // A block walks over so many tiles that some thousand blocks remain.
 cudaError_t launch_least(cudaStream_t stream, LeastTask task, int64_t batch) {
   constexpr int64_t kBlocks = 1584, kMost = 65535;
-  const int64_t tiles = quotient(task.n, kLeastColumns), rows = quotient(task.m, kLeastRows);
+  const bool narrow = task.kp <= 256;
+  const auto kernel = narrow ? least_kernel<8> : least_kernel<16>;
+  const int64_t tiles = quotient(task.n, narrow ? kLeastColumns<8> : kLeastColumns<16>);
+  const int64_t rows = quotient(task.m, kLeastRows);
   task.tiles = std::clamp<int64_t>(tiles * rows * batch / kBlocks, 1, 32);
   for (int64_t z = 0; z < batch; z += kMost) {
     for (int64_t y = 0; y < rows; y += kMost) {
@@ -63,7 +66,7 @@ cudaError_t launch_least(cudaStream_t stream, LeastTask task, int64_t batch) {
       const dim3 grid(static_cast<unsigned>(quotient(tiles, task.tiles)),
                       static_cast<unsigned>(std::min(kMost, rows - y)),
                       static_cast<unsigned>(std::min(kMost, batch - z)));
-      least_kernel<<<grid, kLeastThreads, 0, stream>>>(part);
+      kernel<<<grid, kLeastThreads, 0, stream>>>(part);
     }
   }
   return cudaGetLastError();
@@ -86,9 +89,9 @@ ffi::Error certificate(cudaStream_t stream, int64_t lhs_limbs, int64_t bound, ff
   const int64_t kp = u->dimensions().size() == a.size() ? u->dimensions()[keep + 1] : 0;
   const int64_t parts_a = part_a->dimensions().size() == a.size() ? part_a->dimensions()[keep + 1] : 0;
   const int64_t parts_b = part_b->dimensions().size() == a.size() ? part_b->dimensions()[keep] : 0;
-  if (kp % 32 != 0 || kp > kLeastPitch || parts_a < 1 || parts_b < 1) {
+  if (kp % 32 != 0 || kp > kLeastMost || parts_a < 1 || parts_b < 1) {
     return invalid(kName, "scratch has " + std::to_string(kp) + " magnitudes, " + std::to_string(parts_a) + " and " +
-                              std::to_string(parts_b) + " slabs; wanted a multiple of 32 up to 256, and 1 or more.");
+                              std::to_string(parts_b) + " slabs; wanted a multiple of 32 up to 512, and 1 or more.");
   }
   JAXMD_CHECK(expect_shape(kName, "row", row->dimensions(), a, keep, {shape.m}));
   JAXMD_CHECK(expect_shape(kName, "column", column->dimensions(), a, keep, {shape.n}));

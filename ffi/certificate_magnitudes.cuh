@@ -5,7 +5,7 @@
 //
 // with `shared_exponent` and `magnitudes` of jaxmd/_slices.py and _magnitudes.py: zeros have exponent 0, and magnitudes
 // are 0 where the exponent is not settled, which clears `certified`, or near the end of the range. Both operands hold l
-// last, kp <= 256 entries, a multiple of 32 that may be 0; zeros beyond k.
+// last, kp entries, a multiple of 32 that may be 0; zeros beyond k.
 // Tiling: a warp has a row of A, a lane four entries at a time. 32 columns of B belong to kp / 128 blocks of eight
 //   warps; a lane has a column and 16 rows, so that what it writes is 16 bytes in one place.
 // Exact: |x| times a power of two, both far from the ends of the range, is exact.
@@ -64,10 +64,8 @@ __device__ inline void magnitudes_of_row(const MagnitudeTask& task, int64_t row,
   }
   const double factor = magnitude_factor(e);
   uint32_t* const out = reinterpret_cast<uint32_t*>(side.out + row * task.kp);
-#pragma unroll
-  for (int q = 0; q < 2; ++q) {
-    const int l = q * 128 + lane * 4;
-    if (l >= task.kp) break;
+#pragma unroll 2
+  for (int64_t l = lane * 4; l < task.kp; l += 128) {
     uint32_t packed = 0;
 #pragma unroll
     for (int i = 0; i < 4; ++i) {

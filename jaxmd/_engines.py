@@ -127,8 +127,8 @@ def _renormalized(x: Limbs) -> Limbs:
 
 def _certified(a: Limbs, b: Limbs, limbs: int, inner: int, platform: str) -> Limbs:
     """Engine "int8" at its base level where magnitudes of settled limbs prove that enough, else by the levels."""
-    plan = _residues.plan(a[0].shape[-1], 53 * limbs + 2)
-    row, column, certified, shift = _certificate(a, b, _magnitudes.certificate(plan, limbs), platform)
+    plan, terms = _magnitudes.base(a[0].shape[-1], limbs)
+    row, column, certified, shift = _certificate(a, b, terms, _magnitudes.certificate(plan, limbs), platform)
     static = all(isinstance(size, int) for size in (*a[0].shape, *b[0].shape))
     uncertified = nearly_certified if static and platform == "cuda" and _ffi.calls_cuda() else by_levels
     return lax.cond(
@@ -139,14 +139,16 @@ def _certified(a: Limbs, b: Limbs, limbs: int, inner: int, platform: str) -> Lim
     )
 
 
-def _certificate(a: Limbs, b: Limbs, bound: int, platform: str) -> tuple[jax.Array, jax.Array, jax.Array, jax.Array]:
+def _certificate(
+    a: Limbs, b: Limbs, terms: int, bound: int, platform: str
+) -> tuple[jax.Array, jax.Array, jax.Array, jax.Array]:
     """Shared exponents of settled limbs, whether products of magnitudes reach the bound, and shifts by nothing."""
     if platform == "cuda" and _ffi.calls_cuda():
-        return _product.certificate(a, b, _magnitudes.CERTIFYING, bound)
+        return _product.certificate(a, b, terms, bound)
     row = _slices.shared_exponent(_slices.settled_exponents(a), -1)
     column = _slices.shared_exponent(_slices.settled_exponents(b), -2)
-    least = _magnitudes.least(_magnitudes.magnitudes(a, row, 0), _magnitudes.magnitudes(b, column, 1))
-    return row, column, least >= bound, _no_shift(a)
+    x, y = _magnitudes.magnitudes(a, row, 0, terms), _magnitudes.magnitudes(b, column, 1, terms)
+    return row, column, _magnitudes.least(x, y) >= bound, _no_shift(a)
 
 
 def by_levels(

@@ -2,7 +2,7 @@
 
 7 bits (`magnitudes`, `least`): with M = sum over l of floor(2^7 |a_il| / 2^e_i) floor(2^7 |b_lj| / 2^f_j), one int8
 product, |A||B| >= 2^(e_i + f_j - 14) M, and the first few l already show that ordinary matrices need no more than the
-base level.
+base level (`base`).
 
 bfloat16 (`uncertified`), whose exponents reach far: tells the entries of a matrix with structure (unit, triangular,
 block diagonal) that are small or vanish from those that lose bits.
@@ -19,19 +19,38 @@ from . import _residues, _slices
 Limbs = tuple[jax.Array, ...]
 
 MAGNITUDE_BITS = 7
-CERTIFYING = 256
-"""Terms of a sum that its magnitude is taken of. Normal data need 30 to be certified in 64 rows, 100 in 16384."""
+TERMS, MOST_TERMS = 256, 512
+"""Terms of a sum that its magnitude is taken of, and of a long sum."""
 
 
-def magnitudes(x: Limbs, exponent: jax.Array, side: int) -> jax.Array:
-    """int8 floor(2^7 |x| / 2^exponent), at most 127, [..., m, k'] or [..., k', n], of the first k' <= CERTIFYING terms.
+def base(k: int, limbs: int) -> tuple[_residues.Plan, int]:
+    """The base level: a plan with few bits beyond 53 limbs, and of how many terms magnitudes are taken to certify it.
+
+    The more terms, the fewer bits suffice. 2^-14 M of square matrices of normal numbers, the least of all entries over
+    all scales (grids are powers of two, here up to 12 deviations), and what is needed, 1.51 2^-bits:
+
+        k                128     256     1024    4096    8192    16384
+        least M / 2^14   1.2     2.0     1.4     1.2     2.2     2.2        256 terms, from 8192 on 512
+        needed           0.38    0.76    0.76    0.76    1.51    1.51
+
+    Uniform numbers have ten times as much. From 4096 on 512 terms are taken where they save a channel.
+    """
+    if k < TERMS:
+        return _residues.plan(k, 53 * limbs + 2), TERMS
+    plan, fewer = (_residues.plan(k, 53 * limbs + bits) for bits in (1, 0))
+    long = k >= 8192 or (k >= 4096 and fewer.channels < plan.channels)
+    return (fewer, MOST_TERMS) if long else (plan, TERMS)
+
+
+def magnitudes(x: Limbs, exponent: jax.Array, side: int, terms: int = TERMS) -> jax.Array:
+    """int8 floor(2^7 |x| / 2^exponent), at most 127, [..., m, k'] or [..., k', n], of the first k' <= terms terms.
 
     Args:
         x: limbs whose leading ones count; |x| < 2^exponent makes 127 a lower bound where that limb is 2^exponent.
         exponent: `shared_exponent` of `settled_exponents`. Rows (columns, side 1) that are not settled get 0, and so
             do those next to the end of the range: less is then certified.
     """
-    leading = x[0][..., :CERTIFYING] if side == 0 else x[0][..., :CERTIFYING, :]
+    leading = x[0][..., :terms] if side == 0 else x[0][..., :terms, :]
     factor = _slices.power_of_two(jnp.clip(MAGNITUDE_BITS - exponent, -1022, 1023))
     inside = (exponent > MAGNITUDE_BITS - 1022) & (exponent < _slices.UNSETTLED)
     scaled = jnp.floor(jnp.abs(leading) * jnp.expand_dims(factor, -1 - side))

@@ -3,7 +3,8 @@
     prepared   limbs [..., m, k] (or [..., k, n]), their grid, residues int8 [..., G, m, k'], 7-bit magnitudes int8
 
 A prepared operand keeps its limbs: derivatives use them, and so does a product whose magnitudes do not certify the base
-level, which then runs as if nothing had been prepared.
+level, which then runs as if nothing had been prepared. That level is the one of "normwise", which has more bits than
+"componentwise" asks for (`_magnitudes.base`): a factor serves both.
 """
 
 from __future__ import annotations

@@ -87,9 +87,8 @@ def prepare(x: Any, side: str, *, limbs: int | None = None) -> Prepared:
 
     The result is a pytree with the batch axes first in every leaf: it passes through jit, vmap and scan whole, mapped
     over its batch or made inside. `matmul` (and `@` beside a MultiDouble) takes it in place of the factor, for engine
-    "int8" and accuracies "componentwise" and "normwise", and gives the bits of the unprepared product (where limbs
-    overlap, componentwise, perhaps another result within the bound). Its arrays belong together: make another one
-    instead of changing them.
+    "int8". Accuracy "normwise" gives the bits of the unprepared product; "componentwise" is within the same bound, not
+    always the same bits. Its arrays belong together: make another one instead of changing them.
 
     Args:
         x: the factor, [.., m, k] or [.., k, n]; a MultiDouble or numbers taken as they are.

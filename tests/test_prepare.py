@@ -1,4 +1,4 @@
-"""Prepared factors: the bits of the unprepared product, under transformations, and clear errors."""
+"""Prepared factors: bits and bound of the unprepared product, under transformations, and clear errors."""
 
 import inputs
 import jax
@@ -8,7 +8,7 @@ import oracles
 import pytest
 
 import jaxmd
-from jaxmd import MultiDouble
+from jaxmd import MultiDouble, _magnitudes
 
 
 def numbers(seed, shape, limbs=2, spread=0.0):
@@ -19,21 +19,29 @@ def bits(x, y):
     oracles.assert_bits(x.limbs, y.limbs)
 
 
-@pytest.mark.parametrize("accuracy", ["componentwise", "normwise"])
 @pytest.mark.parametrize("spread", [0.0, 25.0])
-def test_bits_of_the_unprepared_product(accuracy, spread):
-    """Ordinary data at the base level; spread data, which the magnitudes do not certify, at a higher one."""
+def test_normwise_gives_the_bits_of_the_unprepared_product(spread):
     a, b = numbers("left", (9, 40), 2, spread), numbers("right", (40, 7), 2, spread)
-    whole = jaxmd.matmul(a, b, engine="int8", accuracy=accuracy)
-    assert oracles.product_error(whole.limbs, a.limbs, b.limbs, 2, normwise=accuracy == "normwise") <= 1
+    whole = jaxmd.matmul(a, b, engine="int8", accuracy="normwise")
+    assert oracles.product_error(whole.limbs, a.limbs, b.limbs, 2, normwise=True) <= 1
     left, right = jaxmd.prepare(a, "left"), jaxmd.prepare(b, "right")
-    multiply = jax.jit(lambda x, y: jaxmd.matmul(x, y, accuracy=accuracy))
+    multiply = jax.jit(lambda x, y: jaxmd.matmul(x, y, accuracy="normwise"))
     for x, y in ((left, b), (a, right), (left, right)):
         bits(multiply(x, y), whole)
-    if accuracy == "componentwise":
-        bits(left @ b, whole)
-        bits(a @ right, whole)
     assert left.shape == (9, 40) and "side='left'" in repr(left)
+
+
+@pytest.mark.parametrize("limbs, k, spread", [(2, 40, 0.0), (2, 40, 25.0), (1, 300, 0.0)])
+def test_componentwise_is_within_the_bound(limbs, k, spread):
+    """Ordinary data; spread data, which the magnitudes do not certify; words longer than the unprepared product's."""
+    a, b = numbers("left", (9, k), limbs, spread), numbers("right", (k, 7), limbs, spread)
+    left, right = jaxmd.prepare(a, "left"), jaxmd.prepare(b, "right")
+    assert (left.plan == _magnitudes.base(k, limbs)[0]) == (k < 256)
+    multiply = jax.jit(jaxmd.matmul)
+    c = multiply(left, right)
+    assert oracles.product_error(c.limbs, a.limbs, b.limbs, limbs) <= 1
+    for other in (multiply(left, b), multiply(a, right), multiply(left, right), left @ b, a @ right):
+        bits(other, c)
 
 
 def test_vectors_batches_and_addend():

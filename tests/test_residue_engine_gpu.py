@@ -97,9 +97,8 @@ def test_pieces_give_the_same_bits(monkeypatch):
 def test_gradient_and_prepared_factor():
     a, b = (jaxmd.from_limbs(*map(jnp.asarray, y)) for y in operands(2, 60, 64, 68))
     prepared = jaxmd.prepare(b, "right")
-    assert_same(
-        jax.jit(jaxmd.matmul)(a, prepared).limbs, jax.jit(functools.partial(jaxmd.matmul, engine="int8"))(a, b).limbs
-    )
+    multiply = jax.jit(functools.partial(jaxmd.matmul, engine="int8", accuracy="normwise"))
+    assert_same(multiply(a, prepared).limbs, multiply(a, b).limbs)
     grad = jax.jit(jaxmd.grad(lambda x: jaxmd.sum(jaxmd.matmul(x, b, engine="int8"))))(a)
     ones = jaxmd.asarray(jnp.ones((60, 68)), 2)
     want = jaxmd.matmul(ones, jaxmd.from_limbs(*(x.T for x in b.limbs)), engine="direct")
@@ -119,10 +118,11 @@ def spoiled(x):
 
 
 @pytest.mark.parametrize("limbs", [1, 2, 3, 4, 8, 16])
+@pytest.mark.parametrize("terms", [_magnitudes.TERMS, _magnitudes.MOST_TERMS])
 @pytest.mark.parametrize(
     "batch, m, k, n", [((), 300, 600, 70), ((3,), 5, 33, 200), ((2, 2), 1, 1, 1), ((), 64, 256, 64), ((), 0, 4, 3)]
 )
-def test_certificate(limbs, batch, m, k, n):
+def test_certificate(limbs, batch, m, k, n, terms):
     """Grids; the least product of magnitudes, the bound that it reaches and the next; whether limbs are settled."""
     rng = inputs.generator("certificate", limbs, m, k, n)
     a, b = (tuple(inputs.full(rng, (*batch, *s), limbs, 0.0)) for s in ((m, k), (k, n)))
@@ -131,15 +131,15 @@ def test_certificate(limbs, batch, m, k, n):
     def expected(a, b):
         row = _slices.shared_exponent(_slices.settled_exponents(a), -1)
         column = _slices.shared_exponent(_slices.settled_exponents(b), -2)
-        least = _magnitudes.least(_magnitudes.magnitudes(a, row, 0), _magnitudes.magnitudes(b, column, 1))
-        return row, column, least
+        x, y = _magnitudes.magnitudes(a, row, 0, terms), _magnitudes.magnitudes(b, column, 1, terms)
+        return row, column, _magnitudes.least(x, y)
 
     run = jax.jit(_product.certificate, static_argnums=(2, 3))
     for x, y in ((a, b), (spoiled(a), spoiled(b))):
         row, column, least = expected(x, y)
-        bounds = [int(least)] if m == 0 else [max(1, int(least)), int(least) + 1]
+        bounds = [int(least)] if 0 in (*batch, m, n) else [max(1, int(least)), int(least) + 1]
         for bound in bounds:
-            got = run(x, y, _magnitudes.CERTIFYING, bound)
+            got = run(x, y, terms, bound)
             np.testing.assert_array_equal(got[0], row)
             np.testing.assert_array_equal(got[1], column)
             assert bool(got[2]) == (int(least) >= bound)

@@ -96,10 +96,12 @@ def test_scratch_stays_in_the_budget(sizes, limbs):
 
 
 @pytest.mark.parametrize("batch", [(), (3,)])
-@pytest.mark.parametrize(("spread", "level"), [(0.0, 0), (6.0, 1), (40.0, 2)])
-def test_one_level_runs(monkeypatch, spread, level, batch):
+@pytest.mark.parametrize(
+    ("limbs", "k", "spread", "level"), [(2, 50, 0.0, 0), (1, 300, 0.0, 0), (2, 51, 6.0, 1), (2, 52, 40.0, 2)]
+)
+def test_one_level_runs(monkeypatch, limbs, k, spread, level, batch):
     """Counted as they run, under vmap too: what the magnitudes certify pays for one product, at the base level."""
-    k, ran = 50 + level, []
+    ran = []
     multiply = _residue_steps.product
 
     def counted(a, b, plan):
@@ -109,31 +111,32 @@ def test_one_level_runs(monkeypatch, spread, level, batch):
 
     monkeypatch.setattr(_residue_steps, "product", counted)
     rng = inputs.generator("one level", spread, batch)
-    a, b = (inputs.full(rng, (*batch, *s), 2, spread) for s in ((30, k), (k, 30)))
-    f = functools.partial(matmul_limbs, limbs=2, engine="int8")
+    a, b = (inputs.full(rng, (*batch, *s), limbs, spread) for s in ((30, k), (k, 30)))
+    f = functools.partial(matmul_limbs, limbs=limbs, engine="int8")
     c = jax.block_until_ready(jax.jit(jax.vmap(f) if batch else f)(a, b))
-    assert oracles.product_error(c, a, b, 2) <= 1
-    words = (108, *(109 + guard for guard in _engines.GUARD_LEVELS[1:]))
-    assert ran == [_residues.plan(k, words[level]).bits]
+    assert oracles.product_error(c, a, b, limbs) <= 1
+    words = (109 + guard for guard in _engines.GUARD_LEVELS[1:])
+    assert ran == [(_magnitudes.base(k, limbs)[0].bits, *(_residues.plan(k, w).bits for w in words))[level]]
 
 
 @pytest.mark.parametrize("kind", ["normal", "uniform", "positive", pytest.param("symmetric", marks=pytest.mark.slow)])
-@pytest.mark.parametrize("n", [64, 512])
-def test_benign_data_are_certified(kind, n):
+@pytest.mark.parametrize("n, k", [(64, 64), (512, 512), (100, 4096), (100, 8192)])
+def test_benign_data_are_certified(kind, n, k):
     """Ordinary matrices stay at the base level: nothing but one int8 product is paid for the guarantee."""
     rng = np.random.default_rng(5)
     make = {
         "normal": rng.standard_normal,
         "uniform": lambda shape: rng.uniform(-1, 1, shape),
         "positive": lambda shape: rng.uniform(0, 1, shape),
-        "symmetric": lambda shape: (lambda x: x + x.T)(rng.standard_normal(shape)),
+        "symmetric": lambda shape: (lambda x: x + x.T)(rng.standard_normal((max(shape),) * 2))[: shape[0], : shape[1]],
     }[kind]
+    a, b = (jnp.asarray(make((n, k))),), (jnp.asarray(make((k, n))),)
+    row = _slices.shared_exponent(_slices.exponents(a), -1)
+    column = _slices.shared_exponent(_slices.exponents(b), -2)
     for limbs in (1, 2, 4):
-        a, b = ((jnp.asarray(make((n, n))),) for _ in range(2))
-        row = _slices.shared_exponent(_slices.exponents(a), -1)
-        column = _slices.shared_exponent(_slices.exponents(b), -2)
-        least = _magnitudes.least(_magnitudes.magnitudes(a, row, 0), _magnitudes.magnitudes(b, column, 1))
-        assert int(least) >= _magnitudes.certificate(_residues.plan(n, 53 * limbs + 2), limbs)
+        plan, terms = _magnitudes.base(k, limbs)
+        x, y = _magnitudes.magnitudes(a, row, 0, terms), _magnitudes.magnitudes(b, column, 1, terms)
+        assert int(_magnitudes.least(x, y)) >= _magnitudes.certificate(plan, limbs)
 
 
 def structured(kind, k):

@@ -113,8 +113,11 @@ def test_tables_of_the_cuda_decoder(limbs):
 
 
 def test_number_of_products():
-    """int8 products at k = 4096; the slices of engine "fp64" take 21, 45, 78, 276, 1176 float64 products from L = 2."""
+    """int8 products at k = 4096; the slices of engine "fp64" take 21, 45, 78, 276, 1176 float64 products from L = 2.
+
+    First for accuracy "normwise", then at the base level of "componentwise"."""
     assert [_residues.plan(4096, 53 * limbs + 2).channels for limbs in LIMBS] == [16, 31, 48, 68, 150, 314]
+    assert [_magnitudes.base(4096, limbs)[0].channels for limbs in LIMBS] == [16, 30, 47, 67, 149, 313]
 
 
 def test_every_residue_of_every_two_digit_modulus():
@@ -261,8 +264,8 @@ def test_certificate_is_a_lower_bound():
         assert int(m[i, j]) * Fraction(2) ** (int(row[i] + column[j]) - 14) <= whole[i, j]
     assert int(_magnitudes.least(jnp.asarray(x, jnp.int8), jnp.asarray(y, jnp.int8))) == m.min()
     for limbs in LIMBS:
-        for k in (1, 17, 4096, 300000):
-            plan = _residues.plan(k, 53 * limbs + 2)
+        for k in (1, 17, 256, 4096, 300000):
+            plan, _ = _magnitudes.base(k, limbs)
             w, least = Fraction(1, 2**plan.bits), _magnitudes.certificate(plan, limbs)
             error = w * (Fraction(3, 2) * k + Fraction(9, 16) * w * k)
             assert error <= Fraction(k * least, 2 ** (53 * limbs + 14))

@@ -23,7 +23,7 @@ import numpy as np
 
 import harness
 import product
-from jaxmd import _ffi, _residue_steps, _residues, _slices
+from jaxmd import _ffi, _magnitudes, _residue_steps, _residues, _slices
 
 SIZES = (1024, 2048, 4096, 8192)
 LIMBS = (2, 4, 8, 16)
@@ -44,13 +44,13 @@ def main() -> None:
     sizes = (256,) if platform == "cpu" else SIZES[:1] if arguments.quick else SIZES
     for limbs in LIMBS[:2] if arguments.quick else LIMBS:
         for n in sizes:
-            plan = _residues.plan(n, 53 * limbs + 2)
+            plan, _ = _magnitudes.base(n, limbs)
             if plan.channels * n * n * 5 > MEMORY_LIMIT or not report.time_left():
                 report.line("skipped", engine="int8", limbs=limbs, shape=[n, n, n])
                 continue
             case(report, plan, limbs, n, TILES if platform == "gpu" else ())
     if platform == "gpu" and report.time_left():
-        batch_case(report, _residues.plan(128, 53 * 2 + 2), 1024 if not arguments.quick else 64, 128)
+        batch_case(report, _magnitudes.base(128, 2)[0], 1024 if not arguments.quick else 64, 128)
 
 
 def case(report: harness.Report, plan: _residues.Plan, limbs: int, n: int, tiles: tuple[str, ...]) -> None:

@@ -22,7 +22,7 @@ import harness
 import jaxmd
 import product
 from _support import exact
-from jaxmd import _residue_steps, _residues, _slices
+from jaxmd import _magnitudes, _residue_steps, _residues, _slices
 
 SIZES = {
     ("gpu", False): {
@@ -184,7 +184,7 @@ def guarantee_case(report: harness.Report, n: int) -> None:
 
 def steps_case(report: harness.Report, limbs: int, n: int) -> None:
     """Encode (one operand), product and decode at the base level, each a program of its own."""
-    plan = _residues.plan(n, 53 * limbs + 2)
+    plan, _ = _magnitudes.base(n, limbs)
     a, b = (x.limbs for x in product.operands(n, limbs))
     shift = jnp.zeros(n, jnp.int32)
     row = jax.jit(lambda x: _slices.shared_exponent(_slices.exponents(x), -1))(a)
