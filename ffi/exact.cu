@@ -16,6 +16,7 @@
 #include "exact_args.h"
 #include "exact_entry.cuh"
 #include "exact_launch.cuh"
+#include "kernel_launch.cuh"
 
 namespace jaxmd {
 namespace cuda {
@@ -89,9 +90,12 @@ ffi::Error exact_matmul(cudaStream_t stream, int64_t lhs_limbs, int64_t rhs_limb
   JAXMD_CHECK(exact_arguments(kName, lhs_limbs, rhs_limbs, args, rets, &job));
   const int64_t entries = job.shape.batch * job.shape.m * job.shape.n;
   if (entries == 0) return ffi::Error::Success();
-  int64_t most;
-  cudaError_t status = prepare_exact_sums(stream, job.c, job.given, entries, &most);
+  int ordinal;
+  const DeviceLimits& device = current_device(&ordinal);
+  cudaError_t status = device.status;
+  if (status == cudaSuccess) status = copy_given_limbs(stream, job.c, job.given, entries);
   if (status == cudaSuccess) {
+    const int64_t most = int64_t{6} * device.multiprocessors - 1;
     const bool few = entries <= most * kLanes;
     const int64_t groups = few ? entries : (entries + 31) / 32;
     const int64_t warps = std::min(groups, most);

@@ -187,9 +187,6 @@ def exact_entries(
     )
 
 
-REPAIR_BLOCKS = 264  # kBlocks of ffi/float64_repair.cu
-
-
 def float64_repair(a: jax.Array, b: jax.Array, c: Sequence[jax.Array]) -> tuple[jax.Array, ...]:
     """c = fl(a b), float64, with exact sums where it overflowed or terms got lost, and +0 for -0; CUDA only.
 
@@ -197,9 +194,8 @@ def float64_repair(a: jax.Array, b: jax.Array, c: Sequence[jax.Array]) -> tuple[
     numbers are so small that it may have happened, and inf and nan. Limbs of c beyond the first are zeros.
     """
     out = [jax.ShapeDtypeStruct(x.shape, jnp.float64) for x in c]
-    scratch = [jax.ShapeDtypeStruct(shape, jnp.int32) for shape in ((REPAIR_BLOCKS,), (2, REPAIR_BLOCKS))]
     alias = {2 + i: i for i in range(len(c))}
-    return tuple(_ffi.call("jaxmd_float64_repair", [*out, *scratch], a, b, *c, alias=alias, limbs=len(c))[: len(c)])
+    return tuple(_ffi.call("jaxmd_float64_repair", out, a, b, *c, alias=alias, limbs=len(c)))
 
 
 def uncertified(

@@ -49,6 +49,7 @@ PROGRAMS = {  # name: (function, shapes of its operands, limbs)
     "product fp64 dd": (product("fp64"), ((256, 128), (128, 192)), 2),
     "product fp64 qd, batch": (product("fp64"), ((3, 64, 128), (3, 128, 64)), 4),
     "product direct dd": (product("direct"), ((256, 128), (128, 192)), 2),
+    "product float64 d": (product("float64"), ((256, 128), (128, 192)), 1),
 }
 
 

@@ -149,7 +149,7 @@ def test_certificate(limbs, batch, m, k, n, terms):
 
 
 @pytest.mark.parametrize("kind", ["plain", "huge", "tiny", "zeros", "nan", "small in a corner"])
-@pytest.mark.parametrize("batch, m, k, n", [((), 130, 70, 90), ((3,), 5, 7, 9), ((), 1, 300, 1)])
+@pytest.mark.parametrize("batch, m, k, n", [((), 130, 70, 90), ((3,), 5, 7, 9), ((), 1, 300, 1), ((), 401, 9, 203)])
 def test_float64_products_are_repaired(kind, batch, m, k, n):
     """Engine "auto" for single limbs: exact sums where XLA's product overflowed or lost terms; signs of zeros."""
     rng = inputs.generator("float64", kind, m)
@@ -173,6 +173,27 @@ def test_float64_products_are_repaired(kind, batch, m, k, n):
     assert np.all(same | close)
     assert np.array_equal(np.signbit(c)[c == 0], np.signbit(exact)[c == 0])  # a sum of zeros is +0
     assert np.all(same[np.abs(c) < 2.0**-950])
+
+
+@pytest.mark.parametrize("zeros", [False, True])
+@pytest.mark.parametrize("at", [0, -1, None])
+@pytest.mark.parametrize("m, k, n", [(601, 2000, 501), (1024, 1024, 1024), (7, 300_000, 5)])
+def test_lost_terms_of_large_products(zeros, at, m, k, n):
+    """Three terms that are lost each alone, in the first entry or the last, among few small entries or many."""
+    rng = inputs.generator("lost", m)
+    a, b = rng.standard_normal((m, k)), rng.standard_normal((k, n))
+    if zeros:
+        a[: m // 2, k // 2 :] = a[m // 2 :, : k // 2] = b[: k // 2, n // 2 :] = b[k // 2 :, : n // 2] = -0.0
+    if at is not None:
+        terms = slice(3) if at == 0 else slice(k - 3, k)
+        a[at], a[at, terms], b[terms, at] = 0.0, 2.0**-600, 0.4 * 2.0**-474
+    run = jax.jit(functools.partial(matmul_limbs, limbs=1, engine="float64"))
+    c, size = np.array(run((on("gpu", a),), (on("gpu", b),))[0]), np.abs(a) @ np.abs(b)
+    if at is not None:
+        assert c[at, at] == 2.0**-1074
+        c[at, at] = 0.0
+    assert np.all(np.abs(c - a @ b) <= k * 2.0**-52 * size + 2.0**-1073)
+    assert np.all(c[size == 0] == 0) and not np.any(np.signbit(c[size == 0]))
 
 
 @pytest.mark.parametrize("kind", ["normal", "identity", "triangular", "huge", "deep", "nan"])
