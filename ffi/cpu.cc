@@ -32,7 +32,8 @@ nanobind::dict features() {
   table["isa"] = isa == jaxmd::Isa::avx512 ? "avx512" : isa == jaxmd::Isa::avx2 ? "avx2" : "portable";
   table["avx2"] = jaxmd::best_isa() >= jaxmd::Isa::avx2;
   table["avx512"] = jaxmd::best_isa() >= jaxmd::Isa::avx512;
-  table["amx_int8"] = jaxmd::has_amx_int8();
+  table["avx512_vnni"] = jaxmd::chosen_dot() >= jaxmd::Dot::vnni;
+  table["amx_int8"] = jaxmd::chosen_dot() == jaxmd::Dot::amx;
   return table;
 }
 

@@ -2,7 +2,8 @@
 //
 // Compiled once per instruction set. With AVX2 or AVX-512BW:
 //   a is widened to int16, [row][l]; b is widened and packed by panels of kColumns columns, [l / 2][column][2], so that
-//   one vpmaddwd multiplies a pair a_i(2l), a_i(2l+1), broadcast, by the pairs of 8 or 16 columns, and vpaddd adds.
+//   one vpmaddwd multiplies a pair a_i(2l), a_i(2l+1), broadcast, by the pairs of 8 or 16 columns, and vpaddd adds
+//   (VNNI: vpdpwssd does both).
 //   kRows by kVectors vectors of sums stay in registers over a block of k: 6 × 16 entries (AVX2), 12 × 32 (AVX-512).
 // Otherwise both operands are widened as they lie, and 4 × 2 scalar products of int16 are left to the compiler's
 // vectors (smlal on AArch64, pmaddwd in SSE2).
@@ -24,6 +25,7 @@
 #define JAXMD_ISA portable
 #endif
 
+#include "residue_reduce.h"
 #include "value.h"
 
 namespace jaxmd {
@@ -48,7 +50,11 @@ JAXMD_INLINE Vector load(const void* p) { return _mm512_loadu_si512(p); }
 JAXMD_INLINE void store(void* p, Vector v) { _mm512_storeu_si512(p, v); }
 JAXMD_INLINE Vector repeat(int32_t pair) { return _mm512_set1_epi32(pair); }
 JAXMD_INLINE Vector add(Vector x, Vector y) { return _mm512_add_epi32(x, y); }
-JAXMD_INLINE Vector multiply(Vector x, Vector y) { return _mm512_madd_epi16(x, y); }
+#if defined(__AVX512VNNI__)
+JAXMD_INLINE Vector multiply_add(Vector x, Vector y, Vector sum) { return _mm512_dpwssd_epi32(sum, x, y); }
+#else
+JAXMD_INLINE Vector multiply_add(Vector x, Vector y, Vector sum) { return add(sum, _mm512_madd_epi16(x, y)); }
+#endif
 #else
 constexpr int kRows = 6, kVectors = 2, kLanes = 8;
 using Vector = __m256i;
@@ -56,7 +62,7 @@ JAXMD_INLINE Vector load(const void* p) { return _mm256_loadu_si256(static_cast<
 JAXMD_INLINE void store(void* p, Vector v) { _mm256_storeu_si256(static_cast<__m256i*>(p), v); }
 JAXMD_INLINE Vector repeat(int32_t pair) { return _mm256_set1_epi32(pair); }
 JAXMD_INLINE Vector add(Vector x, Vector y) { return _mm256_add_epi32(x, y); }
-JAXMD_INLINE Vector multiply(Vector x, Vector y) { return _mm256_madd_epi16(x, y); }
+JAXMD_INLINE Vector multiply_add(Vector x, Vector y, Vector sum) { return add(sum, _mm256_madd_epi16(x, y)); }
 #endif
 constexpr int kColumns = kVectors * kLanes;
 
@@ -118,7 +124,7 @@ void register_tile(const int16_t* a, int64_t a_stride, const int16_t* panel, int
       each<kVectors>(kVectors, [&](int v) JAXMD_LAMBDA { bv[v] = load(bl + v * 2 * kLanes); });
       for_each([&](int r, int v) JAXMD_LAMBDA {
         if (v == 0) av = repeat(load_pair(al + r * a_stride));
-        acc[r][v] = add(acc[r][v], multiply(av, bv[v]));
+        acc[r][v] = multiply_add(av, bv[v], acc[r][v]);
         asm("" : "+v"(acc[r][v]));  // else g++ adds the products of several l first, and spills them
       });
     });
@@ -155,42 +161,44 @@ void register_tile(const int16_t* a, int64_t a_stride, const int16_t* panel, int
 
 #endif
 
-static_assert(kResidueRegisterRows % kRows == 0 && kResidueRegisterColumns % kColumns == 0,
-              "the scratch has room for whole register tiles");
+constexpr int64_t kMostRows = 264, kMostColumns = 512, kDepth = 512;  // of a tile; k of a block
+static_assert(kMostRows % kRows == 0 && kMostColumns % kColumns == 0);
 
-// x mod p in [-p/2, p/2). A quotient in float32 errs by |x/p| 3·2^-24 and is cut off: that leaves |r| < 3p/2 where
-// |x| ≤ p 2^21, else |r| < p + 2^9, and the second quotient is good. 2 ≤ p ≤ 2^16, |x| < 2^31 − 2^17.
-template <int kQuotients, class T>
-void reduce(const int32_t* x, int64_t count, int32_t p, T* out) {
-  const float inverse = 1.0f / static_cast<float>(p);
-  const int32_t least = -(p / 2), end = least + p;
-  for (int64_t j = 0; j < count; ++j) {
-    int32_t r = x[j];
-    for (int i = 0; i < kQuotients; ++i) r -= static_cast<int32_t>(static_cast<float>(r) * inverse) * p;
-    r += r < least ? p : 0;
-    r -= r >= end ? p : 0;
-    out[j] = static_cast<T>(r);
+int64_t round_up(int64_t x, int64_t step) { return (x + step - 1) / step * step; }
+
+// Where the parts of a tile's scratch lie; all begin on a cache line. In the largest, a block of a has 279 KB, a panel
+// of b 16 or 32 KB, and the sums 558 KB.
+struct Layout {
+  int64_t a_stride, sum_stride;  // elements from row to row, off the powers of two
+  size_t panel, sums, bytes;     // offsets in bytes, and the whole
+
+  Layout(int64_t rows, int64_t columns, int64_t k) {
+    const int64_t depth = k < kDepth ? k : kDepth, all_rows = round_up(rows, kRows);
+    a_stride = round_up(depth, 32) + 32;
+    sum_stride = round_up(columns, kColumns) + 16;
+    panel = round_up(all_rows * a_stride * sizeof(int16_t), 64);
+    sums = panel + round_up(kColumns * depth * sizeof(int16_t), 64);
+    bytes = sums + all_rows * sum_stride * sizeof(int32_t);
   }
-}
+};
+
+size_t scratch_bytes(int64_t rows, int64_t columns, int64_t k) { return Layout(rows, columns, k).bytes; }
 
 // All rows of the sums of `terms` products each: |x| ≤ terms 2^14.
 template <class T>
 void reduce_rows(const int32_t* sums, int64_t sum_stride, const ResidueTile& tile, int64_t terms, T* out,
                  int64_t stride) {
-  const auto row = terms <= int64_t{tile.modulus} << 7 ? reduce<1, T> : reduce<2, T>;
+  const auto row = one_quotient(terms, tile.modulus) ? reduce<1, T> : reduce<2, T>;
   for (int64_t i = 0; i < tile.rows; ++i) row(sums + i * sum_stride, tile.columns, tile.modulus, out + i * stride);
 }
 
-}  // namespace
-
-extern ResidueKernel residue_tile;
 void residue_tile(const ResidueTile& tile, char* scratch) {
-  const ResidueScratch layout = residue_scratch(tile.rows, tile.columns, tile.k);
+  const Layout layout(tile.rows, tile.columns, tile.k);
   int16_t* const block = reinterpret_cast<int16_t*>(scratch);
   int16_t* const panel = reinterpret_cast<int16_t*>(scratch + layout.panel);
   int32_t* const sums = reinterpret_cast<int32_t*>(scratch + layout.sums);
   const int64_t rows = round_up(tile.rows, kRows);
-  const int64_t blocks = tile.k <= kResidueDepth ? 1 : (tile.k + kResidueDepth - 1) / kResidueDepth;
+  const int64_t blocks = tile.k <= kDepth ? 1 : (tile.k + kDepth - 1) / kDepth;
   const int64_t step = round_up((tile.k + blocks - 1) / blocks, kResidueStep);
   int64_t l = 0, summed = 0;  // terms that lie in `sums`
   do {
@@ -210,12 +218,22 @@ void residue_tile(const ResidueTile& tile, char* scratch) {
     }
     l += depth;
   } while (l < tile.k);
-  if (tile.narrow != nullptr) {
+  if (tile.below != nullptr) {
+    int32_t smallest = tile.bound;
+    for (int64_t i = 0; i < tile.rows; ++i) smallest = least(sums + i * layout.sum_stride, tile.columns, smallest);
+    if (smallest < tile.bound) tile.below->store(true, std::memory_order_relaxed);
+  } else if (tile.narrow != nullptr) {
     reduce_rows(sums, layout.sum_stride, tile, summed, tile.narrow, tile.stride);
   } else {
     reduce_rows(sums, layout.sum_stride, tile, summed, tile.wide, tile.stride);
   }
 }
+
+}  // namespace
+
+extern const ResidueKernels residue_kernels;
+const ResidueKernels residue_kernels = {
+    residue_tile, scratch_bytes, kMostRows, kMostColumns, kRows, kColumns, 1'500'000};
 
 }  // namespace JAXMD_ISA
 }  // namespace jaxmd

@@ -80,8 +80,7 @@ def choose(m: Any, n: Any, k: int, limbs: int, accuracy: Accuracy, platform: str
 
 def _int8_is_fast(platform: str) -> bool:
     """Whether int8 products beat float64 slices: on GPUs, and on processors with vectors of small integers."""
-    features = _ffi.cpu_features()
-    return platform == "cuda" or features.get("isa") in ("avx2", "avx512") or bool(features.get("amx_int8"))
+    return platform == "cuda" or _ffi.cpu_features().get("isa") in ("avx2", "avx512")
 
 
 # --- evaluation ------------------------------------------------------------------------------------------------------
@@ -143,12 +142,19 @@ def _certificate(
     a: Limbs, b: Limbs, terms: int, bound: int, platform: str
 ) -> tuple[jax.Array, jax.Array, jax.Array, jax.Array]:
     """Shared exponents of settled limbs, whether products of magnitudes reach the bound, and shifts by nothing."""
-    if platform == "cuda" and _ffi.calls_cuda():
-        return _product.certificate(a, b, terms, bound)
+    if _has_certificate(a, b, platform):
+        return _product.certificate(a, b, terms, bound, platform)
     row = _slices.shared_exponent(_slices.settled_exponents(a), -1)
     column = _slices.shared_exponent(_slices.settled_exponents(b), -2)
     x, y = _magnitudes.magnitudes(a, row, 0, terms), _magnitudes.magnitudes(b, column, 1, terms)
     return row, column, _magnitudes.least(x, y) >= bound, _no_shift(a)
+
+
+def _has_certificate(a: Limbs, b: Limbs, platform: str) -> bool:
+    """Whether a handler serves: on the CPU with sizes that are known."""
+    if platform == "cuda":
+        return _ffi.calls_cuda()
+    return all(isinstance(size, int) for size in (*a[0].shape, *b[0].shape))
 
 
 def by_levels(
@@ -240,7 +246,7 @@ def _levels(engine: Engine, k: int, limbs: int, inner: int) -> list[Level]:
 def _normwise(a: Limbs, b: Limbs, limbs: int, inner: int, engine: Engine, platform: str) -> Limbs:
     """One level, whatever the data; Inf and NaN by the exact sum, which knows their rules.
 
-    On CUDA one pass gives the grids of limbs that are settled. Others, which few products have, are renormalized, and a
+    One pass gives the grids of limbs that are settled. Others, which few products have, are renormalized, and a
     single limb, which is not settled where it is Inf or NaN, needs no branch for that.
     """
     k = a[0].shape[-1]
@@ -260,9 +266,9 @@ def _normwise(a: Limbs, b: Limbs, limbs: int, inner: int, engine: Engine, platfo
 
     if engine == "fp64":
         return renormalized(a, b)
-    if platform != "cuda" or not _ffi.calls_cuda():
+    if not _has_certificate(a, b, platform):
         return _panels.by_panels(renormalized, a, b, inner)
-    row, column, settled, shift = _product.certificate(a, b, 0, 0)
+    row, column, settled, shift = _product.certificate(a, b, 0, 0, platform)
     if len(a) + len(b) == 2:
         special = (row == _slices.UNSETTLED)[..., :, None] | (column == _slices.UNSETTLED)[..., None, :]
         row, column = (jnp.where(e == _slices.UNSETTLED, 0, e) for e in (row, column))

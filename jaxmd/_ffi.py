@@ -74,6 +74,9 @@ def calls_cuda() -> bool:
 def cpu_features() -> Mapping[str, Any]:
     """What the CPU handlers found: `isa`, the path they take (avx512, avx2, portable), and the processor's abilities.
 
+    avx512_vnni and amx_int8 say what products of int8 use. The environment variable JAXMD_CPU_ISA (portable, avx2,
+    avx512, vnni) leaves out what is better.
+
     Empty where the CPU module is missing.
     """
     module = _load("cpu")

@@ -4,7 +4,7 @@
     exponent_span   [..., m, k] + [..., k, n] -> [..., m, n]             max over l of E_il + F_lj
     direct_matmul   limbs x limbs -> limbs                               cascaded sums, no slices
     exact_entries   limbs x limbs, flags, c -> c                         flagged entries summed exactly (Kulisch)
-    certificate     limbs x limbs -> grids, certified                       what `_magnitudes.py` decides by, on CUDA
+    certificate     limbs x limbs -> grids, certified                       what `_magnitudes.py` decides by
     uncertified     limbs, grids -> flags, count                            entries that words may not serve, on CUDA
     float64_repair  doubles x doubles, c -> c                               entries that a float64 product lost, on CUDA
 
@@ -149,20 +149,25 @@ def exponent_span(e: jax.Array, f: jax.Array) -> jax.Array:
 
 
 def certificate(
-    a: Sequence[jax.Array], b: Sequence[jax.Array], terms: int, bound: int
+    a: Sequence[jax.Array], b: Sequence[jax.Array], terms: int, bound: int, platform: str
 ) -> tuple[jax.Array, jax.Array, jax.Array, jax.Array]:
-    """On CUDA, (row, column, certified, shift): grids of settled limbs, whether magnitudes reach bound, zeros [..., k].
+    """(row, column, certified, shift): grids of settled limbs, whether magnitudes reach bound, zeros [..., k].
 
     `shared_exponent` of `settled_exponents` in rows of a and columns of b (`_slices`), and `least` of `magnitudes`
-    (`_magnitudes`) of the first `terms` terms >= bound.
+    (`_magnitudes`) of the first `terms` terms >= bound; with no terms, whether all limbs are settled.
     """
     *batch, m, k = a[0].shape
-    n, kept, slabs = b[0].shape[-1], -(-min(k, terms) // 32) * 32, [min(64, -(-k // step)) for step in (512, 128)]
-    ints = ((*batch, m), (*batch, n), (*batch, k), (*batch, m, slabs[0]), (*batch, slabs[1], n))
-    bytes_ = ((*batch, m, kept), (*batch, n, kept))
-    out = [jax.ShapeDtypeStruct(s, jnp.int32) for s in ints] + [jax.ShapeDtypeStruct(s, jnp.int8) for s in bytes_]
+    n = b[0].shape[-1]
+    out = [jax.ShapeDtypeStruct((*batch, size), jnp.int32) for size in (m, n, k)]
     out.insert(2, jax.ShapeDtypeStruct((), jnp.bool_))
-    row, column, certified, shift, *_ = _ffi.call("jaxmd_certificate", out, *a, *b, lhs_limbs=len(a), bound=bound)
+    attributes: dict[str, Any] = {"lhs_limbs": len(a), "bound": bound}
+    if platform == "cuda":  # memory for the exponents of slabs and for magnitudes
+        kept, slabs = -(-min(k, terms) // 32) * 32, [min(64, -(-k // step)) for step in (512, 128)]
+        out += [jax.ShapeDtypeStruct((*batch, *size), jnp.int32) for size in ((m, slabs[0]), (slabs[1], n))]
+        out += [jax.ShapeDtypeStruct((*batch, size, kept), jnp.int8) for size in (m, n)]
+    else:
+        attributes["terms"] = terms
+    row, column, certified, shift, *_ = _ffi.call("jaxmd_certificate", out, *a, *b, **attributes)
     return row, column, certified, shift
 
 

@@ -53,7 +53,7 @@ def _primitive(
         compiled = mlir.lower_fun(cuda if cuda and platform == "cuda" else handler, multiple_results=True)
 
         def lower(ctx: Any, *args: Any, **params: Any) -> Any:
-            return (compiled if _takes_handler(name, platform) else everywhere)(ctx, *args, **params)
+            return (compiled if _takes_handler(platform) else everywhere)(ctx, *args, **params)
 
         return lower
 
@@ -64,11 +64,8 @@ def _primitive(
     return primitive
 
 
-def _takes_handler(name: str, platform: str) -> bool:
-    """On CUDA and on the CPU, but not for the product where the processor multiplies int8 matrices: XLA's is faster."""
-    if platform == "cuda":
-        return _ffi.calls_cuda()
-    return name != "jaxmd_residue_matmul" or not _ffi.cpu_features().get("amx_int8", False)
+def _takes_handler(platform: str) -> bool:
+    return platform == "cpu" or _ffi.calls_cuda()
 
 
 SMALL = 2**24

@@ -31,7 +31,10 @@ def product_axes(a, b):
 def assert_same_output_on_every_isa(script):
     """A script prints the same on every instruction set; one that the machine lacks falls back to a lower one."""
     printed = set()
-    for isa in ("portable", "avx2", "avx512"):
+    features = _ffi.cpu_features()
+    isas = ["portable", "avx2", "avx512"]
+    isas += ["vnni"] * features["avx512_vnni"] + ["amx"] * features["amx_int8"]
+    for isa in isas:
         environment = {**os.environ, "JAXMD_CPU_ISA": isa, "PYTHONPATH": os.pathsep.join(sys.path)}
         done = subprocess.run(
             [sys.executable, "-P", "-c", script],
