@@ -1,5 +1,5 @@
-// Arithmetic of residues, entry by entry, for the CUDA kernels: canonical reduction, digits of two-digit moduli,
-// integers from limbs. The definitions are those of jaxmd/_residues.py, bit for bit.
+// Arithmetic of residues, entry by entry, for the CUDA kernels: canonical reduction, and integers from limbs.
+// The definitions are those of jaxmd/_residues.py, bit for bit.
 //
 // Centred: r in [-p/2, p/2), so that p = 256 has -128 and not 128. All functions also run on the host, for tests.
 #pragma once
@@ -37,20 +37,6 @@ JAXMD_INLINE int reducer_shift(int32_t p) { return bit_length(static_cast<uint32
 JAXMD_INLINE Reducer reducer(int32_t p) { return make_reducer(p, reducer_shift(p)); }
 JAXMD_INLINE Reducer quick_reducer(int32_t p) { return make_reducer(p, 0); }
 
-// The same of numbers that are made positive first: r = u - p floor(u / p) - floor(p/2) for u = x + floor(p/2) + m p.
-// Exact: with factor = (2^47 + e) / p, 0 <= e < p, the quotient is too large by u e / (2^47 p) < 1/p for 0 <= u < 2^31.
-struct FloorReducer {
-  int32_t modulus;
-  uint32_t factor;
-  int32_t lift;  // floor(p/2) + m p, at least 2^30: |x| < 2^30 - 2^17
-
-  static constexpr int kShift = 15;
-};
-
-JAXMD_INLINE FloorReducer make_floor_reducer(int32_t p) {  // 2^15 < p < 2^16
-  const int32_t multiples = ((1 << 30) + p - 1) / p;
-  return {p, static_cast<uint32_t>(((int64_t{1} << 47) + p - 1) / p), multiples * p + p / 2};
-}
 JAXMD_INLINE uint32_t high_product(uint32_t x, uint32_t y) {
 #if defined(__CUDA_ARCH__)
   return __umulhi(x, y);
@@ -65,11 +51,6 @@ JAXMD_INLINE int32_t high_product(int32_t x, int32_t y) {
   return static_cast<int32_t>(static_cast<int64_t>(x) * y >> 32);
 #endif
 }
-JAXMD_INLINE int32_t reduce(const FloorReducer& m, uint32_t lifted) {
-  const uint32_t q = high_product(lifted, m.factor) >> FloorReducer::kShift;
-  return static_cast<int32_t>(lifted - q * static_cast<uint32_t>(m.modulus)) - (m.modulus >> 1);
-}
-
 // The high word of x y + offset.
 JAXMD_INLINE int32_t high_word(int32_t x, int32_t y, int64_t offset) {
 #if defined(__CUDA_ARCH__)

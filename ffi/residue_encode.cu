@@ -51,10 +51,9 @@ cudaError_t launch_short(const EncodeTask& task, cudaStream_t stream) {
 
 template <int kSteps, bool kWhole, int kWords = 0, int kLimbs = 0>
 cudaError_t launch_long(const EncodeTask& task, cudaStream_t stream) {
-  constexpr int kRows = 8;
-  const int shared = EncodeLayout(task.ones, task.pairs, task.bits, kRows).size;
-  return launch<residue_encode_kernel<kSteps, kWhole, kRows, kWords, kLimbs>>(
-      task, tiles_of(task, kRows), shared, stream);
+  const int shared = EncodeLayout(task.ones, task.pairs, task.bits).size;
+  return launch<residue_encode_kernel<kSteps, kWhole, kWords, kLimbs>>(task, tiles_of(task, kEncodeRows), shared,
+                                                                       stream);
 }
 
 cudaError_t launch(const EncodeTask& task, cudaStream_t stream) {
@@ -65,29 +64,27 @@ cudaError_t launch(const EncodeTask& task, cudaStream_t stream) {
     if (words > 2 && limbs == 1) return launch_short<4, 1, 3>(task, stream);
     if (words > 2) return tiles <= 2 ? launch_short<4, 2, 2>(task, stream) : launch_short<4, 2, 3>(task, stream);
   }
-  if (words == 7 && limbs == 4) return launch_long<2, true, 7, 4>(task, stream);
-  if (words == 14 && limbs == 8) return launch_long<4, true, 14, 8>(task, stream);
-  if (words == 27 && limbs == 16) return launch_long<7, true, 27, 16>(task, stream);
-  const int steps = EncodeLayout(task.ones, task.pairs, task.bits, 8).steps;
+  if (words == 7 && limbs == 4) return launch_long<1, true, 7, 4>(task, stream);
+  if (words == 14 && limbs == 8) return launch_long<2, true, 14, 8>(task, stream);
+  if (words == 27 && limbs == 16) return launch_long<4, true, 27, 16>(task, stream);
+  const int steps = EncodeLayout(task.ones, task.pairs, task.bits).steps;
   if (steps == 1) return launch_long<1, true>(task, stream);
   if (steps == 2) return launch_long<2, true>(task, stream);
   if (steps <= 4) return launch_long<4, true>(task, stream);
-  if (steps <= 7) return launch_long<7, true>(task, stream);
-  return launch_long<4, false>(task, stream);
+  return launch_long<2, false>(task, stream);
 }
 
-// limbs, exponent, shift, weights, moduli, lattice -> residues
-ffi::Error residue_encode(cudaStream_t stream, int64_t bits, int64_t side, ffi::RemainingArgs args,
+// limbs, exponent, shift, weights, moduli -> residues
+ffi::Error residue_encode(cudaStream_t stream, int64_t bits, int64_t pairs, int64_t side, ffi::RemainingArgs args,
                           ffi::Result<ffi::Buffer<ffi::S8>> out) {
   EncodeTask task;
-  Dimensions x, exponent, shift, weights, moduli, lattice;
-  const int64_t limbs = static_cast<int64_t>(args.size()) - 5;
+  Dimensions x, exponent, shift, weights, moduli;
+  const int64_t limbs = static_cast<int64_t>(args.size()) - 4;
   JAXMD_CHECK(operand_limbs(kWho, args, 0, limbs, &x, &task.limbs));
   JAXMD_CHECK((operand<ffi::S32, int32_t>(args, limbs, &exponent, &task.exponent)));
   JAXMD_CHECK((operand<ffi::S32, int32_t>(args, limbs + 1, &shift, &task.shift)));
   JAXMD_CHECK((operand<ffi::S32, int32_t>(args, limbs + 2, &weights, &task.weights)));
   JAXMD_CHECK((operand<ffi::S32, int32_t>(args, limbs + 3, &moduli, &task.moduli)));
-  JAXMD_CHECK((operand<ffi::S32, int32_t>(args, limbs + 4, &lattice, &task.lattice)));
   const size_t rank = x.size();
   if (rank < 2 || (side != 0 && side != 1)) {
     return invalid(kWho, "limbs of shape " + shape_text(x) + " and side " + std::to_string(side) +
@@ -101,16 +98,17 @@ ffi::Error residue_encode(cudaStream_t stream, int64_t bits, int64_t side, ffi::
   for (size_t i = 0; i + 2 < rank; ++i) task.batch *= x[i];
   JAXMD_CHECK(expect_shape(kWho, "exponent", exponent, x, rank - 2, {task.rows}));
   JAXMD_CHECK(expect_shape(kWho, "shift", shift, x, rank - 2, {task.k}));
-  if (moduli.size() != 1 || weights.size() != 2 || weights[0] != moduli[0] || weights[1] < 1 || lattice.size() != 2 ||
-      lattice[0] > moduli[0] || lattice[1] != 4 || moduli[0] > 1024) {
-    return invalid(kWho, "weights, moduli and lattice have shapes " + shape_text(weights) + ", " + shape_text(moduli) +
-                             " and " + shape_text(lattice) + "; wanted [N, count], [N] and [pairs, 4], N <= 1024.");
+  if (moduli.size() != 1 || weights.size() != 2 || weights[0] != moduli[0] || weights[1] < 1 || pairs < 0 ||
+      pairs > moduli[0] || moduli[0] > 1024) {
+    return invalid(kWho, "weights and moduli have shapes " + shape_text(weights) + " and " + shape_text(moduli) +
+                             ", pairs is " + std::to_string(pairs) +
+                             "; wanted [N, count], [N] and 0 to N, N <= 1024.");
   }
   if (bits < 1 || bits > 1055) {
     return invalid(kWho, "bits is " + std::to_string(bits) + "; wanted 1 to 1055, 33 words.");
   }
-  task.pairs = static_cast<int>(lattice[0]);
-  task.ones = static_cast<int>(moduli[0] - lattice[0]);
+  task.pairs = static_cast<int>(pairs);
+  task.ones = static_cast<int>(moduli[0] - pairs);
   task.digits = static_cast<int>(weights[1]);
   task.bits = static_cast<int>(bits);
   task.out = out->typed_data();
@@ -139,6 +137,7 @@ XLA_FFI_DEFINE_HANDLER_SYMBOL(jaxmd_residue_encode_cuda, jaxmd::cuda::residue_en
                               xla::ffi::Ffi::Bind()
                                   .Ctx<xla::ffi::PlatformStream<cudaStream_t>>()
                                   .Attr<int64_t>("bits")
+                                  .Attr<int64_t>("pairs")
                                   .Attr<int64_t>("side")
                                   .RemainingArgs()
                                   .Ret<xla::ffi::Buffer<xla::ffi::S8>>(),

@@ -2,7 +2,7 @@
 //
 //   X = sum over limbs of round(limb 2^(w - scale)), ties away from zero, scale = exponent_i + shift_l
 //   channel c of a modulus p <= 256: X mod p in [-p/2, p/2)
-//   three channels of a two-digit modulus p with base t: a, b, a + b with a + t b = X mod p, as small as can be
+//   three channels of a two-digit modulus p: a, b, a + b with 129 (X + 128) mod p = 129 (a + 128) + 256 b
 //
 // Shapes: x [.., r, k] (side 0) or [.., k, r] (side 1); residues [G, .., r, kp], kp = k rounded up to 16, padded with 0.
 // Method: X = sum_s digit_s 2^(15 (S-1-s)) with |digit_s| <= 1.5 2^14, which fit int16 without any carry; a residue is a
@@ -29,9 +29,9 @@ struct ResidueEncodeTask {
   int bits;            // w
   int digit_pairs;     // S/2
   int small, pairs;    // moduli
-  const int32_t* moduli;   // [small + pairs]
-  const int32_t* lattice;  // [pairs, 4]
-  // Weights 2^(15 (S-1-s)) mod p, two int16 a word: [small, digit_pairs] and, cut at 8 bits, [pairs, 2, digit_pairs].
+  const int32_t* moduli;  // [small + pairs]
+  // Weights 2^(15 (S-1-s)) mod p, two int16 a word: [small, digit_pairs] and, times 129 and cut at 8 bits,
+  // [pairs, 2, digit_pairs].
   const int32_t* weights;
 };
 

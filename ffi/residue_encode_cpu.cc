@@ -31,10 +31,10 @@ int32_t word(int64_t first, int64_t second) {
   return static_cast<int32_t>((static_cast<uint32_t>(second) << 16) | (static_cast<uint32_t>(first) & 0xffff));
 }
 
-// Residues of 2^(15 (S-1-s)) mod p, s = 0 ... S - 1.
-std::vector<int64_t> powers(int64_t p, int digits) {
+// Residues of scale 2^(15 (S-1-s)) mod p, s = 0 ... S - 1.
+std::vector<int64_t> powers(int64_t p, int64_t scale, int digits) {
   std::vector<int64_t> w(digits);
-  int64_t power = centred(1, p);
+  int64_t power = centred(scale, p);
   for (int s = digits - 1; s >= 0; --s) {
     w[s] = power;
     power = centred(power * (1 << kResidueDigit), p);
@@ -50,7 +50,7 @@ std::vector<int32_t> weight_table(const int32_t* moduli, int small, int pairs, i
     for (size_t s = 0; s < w.size(); s += 2) table.push_back(word(w[s], w[s + 1]));
   };
   for (int m = 0; m < small + pairs; ++m) {
-    std::vector<int64_t> w = powers(moduli[m], digits);
+    std::vector<int64_t> w = powers(moduli[m], m < small ? 1 : 129, digits);
     if (m < small) {
       append(w);
       continue;
@@ -113,18 +113,17 @@ ffi::Error run(ffi::ThreadPool& pool, const ResidueEncodeTask& task) {
   return ffi::Error::Success();
 }
 
-ffi::Error residue_encode(ffi::ThreadPool pool, int64_t bits, int64_t side, ffi::RemainingArgs args,
+ffi::Error residue_encode(ffi::ThreadPool pool, int64_t bits, int64_t pairs, int64_t side, ffi::RemainingArgs args,
                           ffi::Result<ffi::Buffer<ffi::S8>> out) {
   ResidueEncodeTask task{};
-  Dimensions x, e, s, w, p, t;
+  Dimensions x, e, s, w, p;
   const int32_t* unused = nullptr;
-  const int64_t limbs = static_cast<int64_t>(args.size()) - 5;
+  const int64_t limbs = static_cast<int64_t>(args.size()) - 4;
   JAXMD_CHECK(operand_limbs(kName, args, 0, limbs, &x, &task.x));
   JAXMD_CHECK((operand<ffi::S32>(args, limbs, &e, &task.exponent)));
   JAXMD_CHECK((operand<ffi::S32>(args, limbs + 1, &s, &task.shift)));
   JAXMD_CHECK((operand<ffi::S32>(args, limbs + 2, &w, &unused)));
   JAXMD_CHECK((operand<ffi::S32>(args, limbs + 3, &p, &task.moduli)));
-  JAXMD_CHECK((operand<ffi::S32>(args, limbs + 4, &t, &task.lattice)));
   const int digits = static_cast<int>((bits + kResidueDigit) / kResidueDigit);
   if (x.size() < 2 || side < 0 || side > 1 || bits < 1 || digits > kMaxResidueDigits) {
     return invalid(kName, "x has shape " + shape_text(x) + ", side is " + std::to_string(side) + " and bits " +
@@ -139,12 +138,12 @@ ffi::Error residue_encode(ffi::ThreadPool pool, int64_t bits, int64_t side, ffi:
   for (size_t i = 0; i + 2 < rank; ++i) task.batch *= x[i];
   JAXMD_CHECK(expect_shape(kName, "the exponent", e, x, rank - 2, {task.rows}));
   JAXMD_CHECK(expect_shape(kName, "the shift", s, x, rank - 2, {task.k}));
-  if (p.size() != 1 || w.size() != 2 || w[0] != p[0] || t.size() != 2 || t[1] != 4 || t[0] > p[0]) {
-    return invalid(kName, "tables have shapes " + shape_text(w) + ", " + shape_text(p) + " and " + shape_text(t) +
-                              "; wanted (N, count), (N,) and (pairs, 4).");
+  if (p.size() != 1 || w.size() != 2 || w[0] != p[0] || pairs < 0 || pairs > p[0]) {
+    return invalid(kName, "tables have shapes " + shape_text(w) + " and " + shape_text(p) + ", pairs is " +
+                              std::to_string(pairs) + "; wanted (N, count), (N,) and 0 to N.");
   }
-  task.pairs = static_cast<int>(t[0]);
-  task.small = static_cast<int>(p[0] - t[0]);
+  task.pairs = static_cast<int>(pairs);
+  task.small = static_cast<int>(p[0] - pairs);
   const Dimensions r = out->dimensions();
   bool fits = r.size() == rank + 1 && r[0] == task.small + 3 * task.pairs && r[rank - 1] == task.rows &&
               r[rank] == task.padded;
@@ -154,8 +153,8 @@ ffi::Error residue_encode(ffi::ThreadPool pool, int64_t bits, int64_t side, ffi:
                               std::to_string(task.padded) + ".");
   }
   for (int m = 0; m < task.small + task.pairs; ++m) {
-    if (task.moduli[m] < 2 || task.moduli[m] > (m < task.small ? 256 : 65535)) {
-      return invalid(kName, "modulus " + std::to_string(task.moduli[m]) + "; wanted 2 to 256, or 65535 for pairs.");
+    if (task.moduli[m] < 2 || task.moduli[m] > (m < task.small ? 256 : 32767)) {
+      return invalid(kName, "modulus " + std::to_string(task.moduli[m]) + "; wanted 2 to 256, or 32767 for pairs.");
     }
   }
   if (r.size() != 0 && out->element_count() == 0) return ffi::Error::Success();
@@ -174,6 +173,7 @@ XLA_FFI_DEFINE_HANDLER_SYMBOL(jaxmd_residue_encode_cpu, residue_encode,
                               ffi::Ffi::Bind()
                                   .Ctx<ffi::ThreadPool>()
                                   .Attr<int64_t>("bits")
+                                  .Attr<int64_t>("pairs")
                                   .Attr<int64_t>("side")
                                   .RemainingArgs()
                                   .Ret<ffi::Buffer<ffi::S8>>());

@@ -18,7 +18,7 @@ struct EncodeRow {
   const unsigned char* shared;
   const uint32_t* words;  // of the lane's first entry
   int g, t, lane;
-  uint32_t b[4][kSteps];  // chunk of the integers
+  uint32_t b[4][kSteps][2];  // chunk of the integers
 
   __device__ EncodeRow(const EncodeLayout& layout, const unsigned char* shared, int first, int lane)
       : layout(layout),
@@ -34,17 +34,24 @@ struct EncodeRow {
     for (int j = 0; j < 4; ++j) {
 #pragma unroll
       for (int s = 0; s < kSteps; ++s) {
-        if (s == 0 || first + s < layout.steps) b[j][s] = words[4 * (first + s) * EncodeLayout::kWord + 2 * j];
+        if (s > 0 && first + s >= layout.steps) continue;
+        const uint32_t* from = words + 8 * (first + s) * EncodeLayout::kWord + 2 * j;
+        b[j][s][0] = from[0], b[j][s][1] = from[4 * EncodeLayout::kWord];
       }
     }
   }
 
-  // sums[j] from `start` on: rows g (entries 0, 1 of sums[j]) and g + 8 (2, 3) of the tile, entries 8 t + 2 j and
+  // sums[j]: rows g (entries 0, 1 of sums[j]) and g + 8 (2, 3) of the tile, entries 8 t + 2 j and
   // 8 t + 2 j + 1, because column c of fragment j is entry c / 2 * 8 + 2 j + c % 2.
-  __device__ void multiply(int (&sums)[4][4], const int (&start)[4], int tile, bool loaded) {
-    const uint2* weights = reinterpret_cast<const uint2*>(shared) + tile * layout.steps * 32 + lane;
+  __device__ void multiply(int (&sums)[4][4], int tile, bool loaded) {
+    const int4 first = reinterpret_cast<const int4*>(shared + layout.starts)[8 * tile + g];
+    const int start[4] = {first.x, first.y, first.z, first.w};
+    const uint4* weights = reinterpret_cast<const uint4*>(shared) + tile * layout.steps * 32 + lane;
     if (!loaded) load(0);
-    multiply_step(sums, weights[0], 0, start);
+    const uint4 w = weights[0];
+    const uint32_t a[4] = {w.x, w.y, w.z, w.w};
+#pragma unroll
+    for (int j = 0; j < 4; ++j) MmaS8U8M16N8K32::run(sums[j], a, b[j][0], start);
     multiply_steps(sums, weights, 1, layout.steps);
     if (loaded) return;
 #pragma unroll 1
@@ -55,20 +62,15 @@ struct EncodeRow {
   }
 
  private:
-  __device__ void multiply_step(int (&sums)[4][4], uint2 w, int s, const int (&start)[4]) {
-    const uint32_t a[2] = {w.x, w.y};
-#pragma unroll
-    for (int j = 0; j < 4; ++j) MmaS8U8M16N8K16::run(sums[j], a, b[j][s], start);
-  }
-  __device__ void multiply_steps(int (&sums)[4][4], const uint2* weights, int from, int left) {
+  __device__ void multiply_steps(int (&sums)[4][4], const uint4* weights, int from, int left) {
 #pragma unroll
     for (int s = 0; s < kSteps; ++s) {
       if (s < from) continue;
       if (s >= left) break;
-      const uint2 w = weights[s * 32];
-      const uint32_t a[2] = {w.x, w.y};
+      const uint4 w = weights[s * 32];
+      const uint32_t a[4] = {w.x, w.y, w.z, w.w};
 #pragma unroll
-      for (int j = 0; j < 4; ++j) MmaS8U8M16N8K16::run(sums[j], a, b[j][s]);
+      for (int j = 0; j < 4; ++j) MmaS8U8M16N8K32::run(sums[j], a, b[j][s]);
     }
   }
 };

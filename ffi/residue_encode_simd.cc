@@ -1,5 +1,5 @@
 // Residues of one chunk of an operand: digits (residue_encode_digits.h), then for every modulus their weighted sums mod
-// p, centred, and for two-digit moduli the shortest (a, b) of the residue's class. Compiled once per instruction set.
+// p, centred, or two digits. Compiled once per instruction set.
 //
 // Shapes: residue_encode.h. Tiling: four vectors of 32-bit lanes and up to two moduli at a time, so that a vector of
 //   digits is loaded once for two moduli and eight sums stay in registers.
@@ -84,82 +84,30 @@ void small_channels(const ResidueEncodeTask& task, const ResidueEncodeScratch& f
   }
 }
 
-// A two-digit modulus with the reduced basis v, w of {(a, b): a + t b = 0 mod p}.
-struct TwoDigit {
-  int p;
-  float inverse;
-  int va, vb, wa, wb;
-};
-
-// Within one of s mod p: |result| <= p/2 + 1 for |s| < 2^31.
-inline I32 nearly_reduced(I32 s, const TwoDigit& m) {
-  const F32 q = multiply_add(__builtin_convertvector(s, F32), m.inverse, kMagic);
-  return s - ((I32)q - kMagicBits) * m.p;
+// Close to s mod p: |result| < p/2 + p/512 for |s| < 2^28.
+inline I32 nearly_reduced(I32 s, int p, float inverse) {
+  const F32 q = multiply_add(__builtin_convertvector(s, F32), inverse, kMagic);
+  return s - ((I32)q - kMagicBits) * p;
 }
 
-// (256 high + low) mod p in [-p/2, p/2).
-inline I32 two_digit_residue(I32 high, I32 low, const TwoDigit& m) {
-  I32 r = nearly_reduced((nearly_reduced(high, m) << 8) + low, m);
-  const int half = m.p / 2;
-  r -= (r > half) & m.p;
-  return r + ((r < -half) & m.p);
-}
-
-// floor(r x / p) in the low 16 bits. r x is below 2^23, its quotient wrong by less than 2^-16 and, unless 0, at least
-// 1/p from an integer.
-inline I32 lattice_floor(F32 r, int x, const TwoDigit& m) {
-  const F32 quotient = r * static_cast<float>(x) * m.inverse;
-  const F32 t = quotient + kMagic;
-  return (I32)t + ((t - kMagic) > quotient);
-}
-
-inline I16 absolute(I16 a) { return a > -a ? a : -a; }
-inline I16 larger(I16 a, I16 b) { return a > b ? a : b; }
-
-// (r, 0) minus the lattice point, of four, that leaves the least max(|a|, |b|, |a + b|); the first of equals.
-inline void shortest(I16 r, I16 n, I16 l, const TwoDigit& m, I16* best_a, I16* best_b) {
-  const int16_t va = m.va, vb = m.vb, wa = m.wa, wb = m.wb;
-  const U16 un = (U16)n, ul = (U16)l;
-  const I16 a = (I16)((U16)r - un * static_cast<uint16_t>(va) - ul * static_cast<uint16_t>(wa));
-  const I16 b = (I16)(-(un * static_cast<uint16_t>(vb)) - ul * static_cast<uint16_t>(wb));
-  const I16 as[4] = {a, a - va, a - wa, a - va - wa};
-  const I16 bs[4] = {b, b - vb, b - wb, b - vb - wb};
-  I16 best = {};
-  for (int i = 0; i < 4; ++i) {
-    const I16 size = larger(larger(absolute(as[i]), absolute(bs[i])), absolute(as[i] + bs[i]));
-    if (i == 0) {
-      best = size;
-      *best_a = as[0];
-      *best_b = bs[0];
-      continue;
-    }
-    const I16 less = size < best;
-    best = less ? size : best;
-    *best_a = less ? as[i] : *best_a;
-    *best_b = less ? bs[i] : *best_b;
-  }
-}
-
-// Channels a, b and a + b of two-digit modulus number j.
+// Channels a, b and a + b of two-digit modulus number j: 0 <= f = 129 (X + 128) mod p = 129 u + 256 b with u = a + 128.
 void two_digit_channels(const ResidueEncodeTask& task, const ResidueEncodeScratch& from, int j, const Run* runs) {
   const int32_t* table = task.weights + static_cast<int64_t>(task.small + 2 * j) * task.digit_pairs;
   const int32_t* weights[2] = {table, table + task.digit_pairs};
-  const int32_t* basis = task.lattice + 4 * j;
   const int p = task.moduli[task.small + j];
-  const TwoDigit m{p, 1.0f / p, basis[0], basis[1], basis[2], basis[3]};
+  const float inverse = 1.0f / p;
   for (int64_t offset = 0; offset < runs[0].length; offset += kBytes) {
-    I32 sum[2][4], r[4], n[4], l[4];
+    I32 sum[2][4], f[4];
     weighted_sums<2>(from.digits + (runs[0].at + offset) * task.digit_pairs, task.digit_pairs, weights, sum);
     for (int v = 0; v < 4; ++v) {
-      r[v] = two_digit_residue(sum[0][v], sum[1][v], m);
-      const F32 value = __builtin_convertvector(r[v], F32);
-      n[v] = lattice_floor(value, m.wb, m);
-      l[v] = lattice_floor(value, -m.vb, m);
+      const I32 r = nearly_reduced((nearly_reduced(sum[0][v], p, inverse) << 8) + sum[1][v] + 129 * 128, p, inverse);
+      f[v] = r + ((r < 0) & p);
     }
     I16 a[2], b[2];
     for (int h = 0; h < 2; ++h) {
-      shortest((I16)low_halves(r[h], r[h + 2]), (I16)low_halves(n[h], n[h + 2]), (I16)low_halves(l[h], l[h + 2]), m,
-               &a[h], &b[h]);
+      const U16 both = (U16)low_halves(f[h], f[h + 2]), u = both * 129 & 255;
+      a[h] = (I16)u - 128;
+      b[h] = (I16)(both - u * 129) >> 8;
     }
     store_bytes(runs[0], offset, a[0], a[1]);
     store_bytes(runs[1], offset, b[0], b[1]);

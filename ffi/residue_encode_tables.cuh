@@ -8,7 +8,6 @@
 
 #include "product_shape.h"
 #include "residue.cuh"
-#include "residue_encode_lattice.cuh"
 
 namespace jaxmd {
 namespace JAXMD_ISA {
@@ -17,40 +16,52 @@ struct EncodeTask {
   LimbPointers<const double> limbs;
   const int32_t* exponent;  // [batch, rows]
   const int32_t* shift;     // [batch, k]
-  const int32_t* weights;   // [ones + pairs, digits]: 2^(16 s) mod p, the largest s first
+  const int32_t* weights;   // [ones + pairs, digits]: 2^(16 s) mod p, of two digits 129 times that; the largest s first
   const int32_t* moduli;    // [ones + pairs]
-  const int32_t* lattice;   // [pairs, 4]
   int8_t* out;              // [ones + 3 pairs, batch, rows, kp]
   int64_t batch, rows, k, kp;
   int ones, pairs, digits, bits;
   bool transposed;  // side 1
 };
 
-constexpr int kEncodeThreads = 256, kEncodeSpan = 64;  // entries of k in a tile
+constexpr int kEncodeThreads = 256, kEncodeRows = 8, kEncodeSpan = 64;  // rows and entries of k of a tile
+
+// One two-digit modulus (residue_encode_pairs.cuh).
+struct alignas(8) PairConstants {
+  uint32_t minus_2p, factor;  // ceil(2^47 / p) - 2^32
+
+  static __device__ PairConstants make(int32_t p) {
+    return {static_cast<uint32_t>(-2 * p), static_cast<uint32_t>(((uint64_t{1} << 47) + p - 1) / p)};
+  }
+  // What the sums of low bytes start from. bias: 129 K mod p.
+  static __device__ int32_t start(int32_t p, int32_t bias) { return 2 * ((p << 15) + 128 * 129 - bias); }
+};
 
 // Shared memory of a block: fragments of the weights, constants of the moduli, words of the entries.
 struct EncodeLayout {
-  int words, steps;                               // of an integer; k16 steps of the product
-  int one_tiles, pair_tiles;                      // of 16 and of 8 moduli
-  int constants, pair_constants, integers, size;  // offsets in bytes
-  int row;                                        // words from one row of entries to the next
+  int words, steps;                               // of an integer; k32 steps of the product
+  int one_tiles, pair_tiles;  // of 16 and of 8 moduli
+  int starts;                 // offsets in bytes: [tiles][8], what the sums of rows g and g + 8 start from, each twice
+  int constants, pair_constants, integers, size;
+  int row;  // words from one row of entries to the next
 
   static constexpr int kWord = 66;  // words from one word of an entry to the next: 64 entries, 2 mod 32
 
-  __host__ __device__ EncodeLayout(int ones, int pairs, int bits, int rows) {
+  __host__ __device__ EncodeLayout(int ones, int pairs, int bits) {
     words = word_count(bits);
-    steps = (words + 3) / 4;
+    steps = (words + 7) / 8;
     one_tiles = (ones + 15) / 16;
     pair_tiles = (pairs + 7) / 8;
-    constants = (one_tiles + pair_tiles) * steps * 256;
+    starts = (one_tiles + pair_tiles) * steps * 512;
+    constants = starts + (one_tiles + pair_tiles) * 128;
     pair_constants = constants + one_tiles * 256;
-    integers = pair_constants + pair_tiles * 512;
-    row = (steps * 4 * kWord + 31) / 32 * 32 + 32 / rows;  // lanes along rows or along k: no bank conflicts
-    size = integers + rows * row * 4;
+    integers = pair_constants + pair_tiles * 64;
+    row = (steps * 8 * kWord + 31) / 32 * 32 + 32 / kEncodeRows;  // lanes along rows or along k: no bank conflicts
+    size = integers + kEncodeRows * row * 4;
   }
 };
 
-// Centred 2^exponent mod p, continued from the table's 2^(16 (digits - 1)) where that ends.
+// Centred 2^exponent mod p, or 129 times that, continued from the table's 2^(16 (digits - 1)) where that ends.
 __device__ inline int32_t power_mod(const EncodeTask& task, int modulus, int exponent) {
   const int32_t p = task.moduli[modulus];
   const int have = min(exponent / 16, task.digits - 1);
@@ -61,7 +72,7 @@ __device__ inline int32_t power_mod(const EncodeTask& task, int modulus, int exp
   return static_cast<int32_t>(r < -(p / 2) ? r + p : r >= p - p / 2 ? r - p : r);
 }
 
-// Centred K mod p, K of `words` words.
+// Centred K mod p, or 129 K mod p, K of `words` words.
 __device__ inline int32_t bias_mod(const EncodeTask& task, int modulus, int words) {
   const int32_t p = task.moduli[modulus];
   int32_t sum = power_mod(task, modulus, 32 * words - 1);
@@ -77,20 +88,18 @@ __device__ inline int32_t weight_byte(const EncodeTask& task, const EncodeLayout
   if (byte >= 4 * layout.words || modulus >= (pair ? task.ones + task.pairs : task.ones)) return 0;
   const int32_t w = power_mod(task, modulus, 8 * byte);
   if (!pair) return w;
-  const int32_t low = static_cast<int8_t>(w);
-  return row < 8 ? (w - low) / 256 : low;
+  const int32_t low = static_cast<int8_t>(2 * w);
+  return row < 8 ? (2 * w - low) / 256 : low;
 }
 
 // How sums x of one-digit moduli are reduced.
 //   kDirect:  x starts from M_0, a multiple of 256 p that keeps it at least 2^23: as an integer it then has, but for a
 //             constant, the bits of the float f = M_0 + x. With Z = 1.5 2^23, q = rint(f / p + (Z - M_0 / p)) - Z is
-//             one instruction and x - q p, in its low byte, another. Exact to 8 words: f < 2^23 + 4400 p, and the float
-//             nearest to 1/p makes f / p wrong by less than 0.5 / p for every p there is (tests/test_residues.py);
-//             x / p keeps 1 / (2 p) from a half, but p = 256, which has no rounding.
-//   kFloat:   the same with M_0 taken off first, to 28 words: |x| < 2^22, so that x / p is off by less than 1 / (4 p).
+//             one instruction and x - q p, in its low byte, another. Exact to 28 words: f < 2^24, and the float nearest
+//             to 1/p makes f / p wrong by less than 0.5 / p for every p there is (tests/test_residues.py); x / p keeps
+//             1 / (2 p) from a half, but p = 256, which has no rounding.
 //   kInteger: to 33 words (quick_reducer).
-enum class Reduction { kDirect, kFloat, kInteger };
-constexpr uint32_t kFloatSum = 0x4b400000;  // bits of Z
+enum class Reduction { kDirect, kInteger };
 
 struct DirectStart {
   int32_t sum;   // what x starts from
@@ -104,58 +113,54 @@ __device__ inline DirectStart direct_start(int32_t p, int32_t bias, int32_t leas
 __device__ __forceinline__ int direct_reduce(int minus_p, float inverse, float offset, int sum) {
   return __float_as_int(__fmaf_rn(__int_as_float(sum), inverse, offset)) * minus_p + sum;
 }
-__device__ __forceinline__ int float_reduce(int minus_p, float inverse, int sum) {
-  const float magic = __uint_as_float(kFloatSum);
-  const float x = __fsub_rn(__int_as_float(sum), magic);
-  return __float_as_int(__fmaf_rn(x, inverse, magic)) * minus_p + sum;
-}
-
-// Constants of one-digit modulus i, from its weights in shared memory.
-template <Reduction kReduction>
-__device__ inline int4 one_digit_constants(const EncodeTask& task, const EncodeLayout& layout, int i,
-                                           const unsigned char* shared) {
-  const int32_t p = task.moduli[i], bias = bias_mod(task, i, layout.words);
-  if (kReduction == Reduction::kInteger) {
-    const Reducer m = quick_reducer(p);
-    return make_int4(p, m.factor, static_cast<int32_t>(m.offset), -bias);
-  }
-  const int inverse = __float_as_int(__frcp_rn(static_cast<float>(p)));
-  if (kReduction == Reduction::kFloat) return make_int4(-p, inverse, 0, static_cast<int32_t>(kFloatSum) - bias);
+// The least sum of one-digit modulus i, from its weights in shared memory.
+__device__ inline int32_t least_sum(const EncodeLayout& layout, int i, const unsigned char* shared) {
   int32_t least = 0;
   for (int s = 0; s < layout.steps; ++s) {
-    for (int t = 0; t < 4; ++t) {
-      const int word = ((i / 16 * layout.steps + s) * 32 + i % 8 * 4 + t) * 2 + i % 16 / 8;
-      const uint32_t packed = reinterpret_cast<const uint32_t*>(shared)[word];
+    for (int t = 0; t < 8; ++t) {
+      const int lane = (i / 16 * layout.steps + s) * 32 + i % 8 * 4 + t / 2;
+      const uint32_t packed = reinterpret_cast<const uint32_t*>(shared)[4 * lane + t % 2 * 2 + i % 16 / 8];
       for (int b = 0; b < 32; b += 8) least += 255 * min(static_cast<int32_t>(static_cast<int8_t>(packed >> b)), 0);
     }
   }
-  const DirectStart start = direct_start(p, bias, least);
-  return make_int4(-p, inverse, __float_as_int(start.offset), start.sum);
+  return least;
 }
 
 template <Reduction kReduction>
 __device__ inline void fill_encode_tables(const EncodeTask& task, const EncodeLayout& layout, unsigned char* shared) {
   const int tiles = layout.one_tiles + layout.pair_tiles;
-  for (int i = threadIdx.x; i < tiles * layout.steps * 64; i += kEncodeThreads) {
-    const int half = i % 2, lane = i / 2 % 32, step = i / 64 % layout.steps, tile = i / 64 / layout.steps;
+  for (int i = threadIdx.x; i < tiles * layout.steps * 128; i += kEncodeThreads) {
+    const int place = i % 4, lane = i / 4 % 32, step = i / 128 % layout.steps, tile = i / 128 / layout.steps;
+    const int row = lane / 4 + place % 2 * 8, byte = 32 * step + place / 2 * 16 + lane % 4 * 4;
     uint32_t packed = 0;
     for (int s = 0; s < 4; ++s) {
-      const int32_t w = weight_byte(task, layout, tile, lane / 4 + 8 * half, 16 * step + lane % 4 * 4 + s);
+      const int32_t w = weight_byte(task, layout, tile, row, byte + s);
       packed |= (static_cast<uint32_t>(w) & 0xff) << (8 * s);
     }
     reinterpret_cast<uint32_t*>(shared)[i] = packed;
   }
   __syncthreads();
-  int4* constants = reinterpret_cast<int4*>(shared + layout.constants);
-  for (int i = threadIdx.x; i < layout.one_tiles * 16 + layout.pair_tiles * 8; i += kEncodeThreads) {
-    if (i < layout.one_tiles * 16) {
-      constants[i] = i < task.ones ? one_digit_constants<kReduction>(task, layout, i, shared) : make_int4(1, 0, 0, 0);
+  int* starts = reinterpret_cast<int*>(shared + layout.starts);
+  for (int i = threadIdx.x; i < task.ones; i += kEncodeThreads) {
+    const int32_t p = task.moduli[i], bias = bias_mod(task, i, layout.words);
+    int4 constants;
+    int32_t start = -bias;
+    if (kReduction == Reduction::kInteger) {
+      const Reducer m = quick_reducer(p);
+      constants = make_int4(p, m.factor, static_cast<int32_t>(m.offset), 0);
     } else {
-      const int j = i - layout.one_tiles * 16;
-      if (j >= task.pairs) continue;  // what comes of them is not stored
-      const int modulus = task.ones + j;
-      reinterpret_cast<PairConstants*>(shared + layout.pair_constants)[j] = PairConstants::make(
-          task.moduli[modulus], task.lattice + int64_t{4} * j, bias_mod(task, modulus, layout.words));
+      const DirectStart first = direct_start(p, bias, least_sum(layout, i, shared));
+      constants = make_int4(-p, __float_as_int(__frcp_rn(static_cast<float>(p))), __float_as_int(first.offset), 0);
+      start = first.sum;
+    }
+    reinterpret_cast<int4*>(shared + layout.constants)[i] = constants;
+    for (int e = 0; e < 2; ++e) starts[(i / 16 * 8 + i % 8) * 4 + i % 16 / 8 * 2 + e] = start;
+  }
+  for (int i = threadIdx.x; i < task.pairs; i += kEncodeThreads) {
+    const int32_t p = task.moduli[task.ones + i], bias = bias_mod(task, task.ones + i, layout.words);
+    reinterpret_cast<PairConstants*>(shared + layout.pair_constants)[i] = PairConstants::make(p);
+    for (int e = 0; e < 4; ++e) {
+      starts[(8 * layout.one_tiles + i) * 4 + e] = e < 2 ? 0 : PairConstants::start(p, bias);
     }
   }
 }

@@ -14,12 +14,11 @@ namespace jaxmd {
 namespace JAXMD_ISA {
 
 // Where a tile is: matrix b, rows from row0 on, entries of k from l0 on. Tiles are `stride` apart.
-template <int kRows>
 class EncodeTile {
  public:
   __device__ EncodeTile(const EncodeTask& task, uint32_t tile, uint32_t stride) {
     spans_ = static_cast<uint32_t>((task.kp + kEncodeSpan - 1) / kEncodeSpan);
-    bands_ = static_cast<uint32_t>((task.rows + kRows - 1) / kRows);
+    bands_ = static_cast<uint32_t>((task.rows + kEncodeRows - 1) / kEncodeRows);
     span_ = tile % spans_, band_ = tile / spans_ % bands_, b_ = tile / spans_ / bands_;
     span_step_ = stride % spans_, band_step_ = stride / spans_ % bands_, b_step_ = stride / spans_ / bands_;
   }
@@ -29,7 +28,7 @@ class EncodeTile {
     if (band_ >= bands_) band_ -= bands_, ++b_;
   }
   __device__ int64_t b() const { return b_; }
-  __device__ int64_t row0() const { return int64_t{band_} * kRows; }
+  __device__ int64_t row0() const { return int64_t{band_} * kEncodeRows; }
   __device__ int64_t l0() const { return int64_t{span_} * kEncodeSpan; }
 
  private:
@@ -45,17 +44,16 @@ struct WordColumn {
 };
 
 // Where a thread's entry number e of a tile is.
-template <int kRows>
 struct EncodePlace {
   WordColumn column;
   int64_t from;  // of its limbs; -1 outside the operand
   int units;
 
   __device__ __forceinline__ EncodePlace(const EncodeTask& task, const EncodeLayout& layout, uint32_t* integers,
-                                         const EncodeTile<kRows>& at, int e) {
+                                         const EncodeTile& at, int e) {
     const int place = threadIdx.x + e * kEncodeThreads;
-    const int row = task.transposed ? place % kRows : place / kEncodeSpan;
-    const int l = task.transposed ? place / kRows : place % kEncodeSpan;
+    const int row = task.transposed ? place % kEncodeRows : place / kEncodeSpan;
+    const int l = task.transposed ? place / kEncodeRows : place % kEncodeSpan;
     const int64_t i = at.row0() + row, k = at.l0() + l;
     const bool inside = i < task.rows && k < task.k;
     column = {integers + row * layout.row + l, EncodeLayout::kWord};
@@ -76,12 +74,11 @@ __device__ __noinline__ inline void store_any_integer(const EncodeTask& task, Wo
 
 // The words of a tile's entries, zero outside the operand. A thread asks for kChunk limbs of each of its entries before
 // it uses one.
-template <int kRows>
 __device__ __forceinline__ void store_integers(const EncodeTask& task, const EncodeLayout& layout, uint32_t* integers,
-                                               const EncodeTile<kRows>& at) {
+                                               const EncodeTile& at) {
   constexpr int kChunk = 4;
-  static_assert(kRows * kEncodeSpan == 2 * kEncodeThreads);
-  const EncodePlace<kRows> place[2] = {{task, layout, integers, at, 0}, {task, layout, integers, at, 1}};
+  static_assert(kEncodeRows * kEncodeSpan == 2 * kEncodeThreads);
+  const EncodePlace place[2] = {{task, layout, integers, at, 0}, {task, layout, integers, at, 1}};
   IntegerOfOrderedLimbs<WordColumn> sum[2] = {{place[0].column, layout.words}, {place[1].column, layout.words}};
   bool ordered[2] = {true, true};
 #pragma unroll 1
@@ -110,13 +107,13 @@ __device__ __forceinline__ void store_integers(const EncodeTask& task, const Enc
 }
 
 // The same of kLimbs limbs that make kWords words (residue_encode_cut.cuh).
-template <int kWords, int kLimbs, int kRows>
+template <int kWords, int kLimbs>
 __device__ __forceinline__ void store_cut_integers(const EncodeTask& task, const EncodeLayout& layout,
-                                                   uint32_t* integers, const EncodeTile<kRows>& at) {
+                                                   uint32_t* integers, const EncodeTile& at) {
   constexpr int kChunk = 8 < kLimbs ? 8 : kLimbs;
 #pragma unroll 1
-  for (int e = 0; e < kRows * kEncodeSpan / kEncodeThreads; ++e) {
-    const EncodePlace<kRows> place(task, layout, integers, at, e);
+  for (int e = 0; e < kEncodeRows * kEncodeSpan / kEncodeThreads; ++e) {
+    const EncodePlace place(task, layout, integers, at, e);
     CutInteger<kWords, kLimbs> sum(place.units);
 #pragma unroll
     for (int first = 0; first < kLimbs; first += kChunk) {

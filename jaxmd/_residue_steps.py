@@ -129,9 +129,8 @@ def _encode_handler(*args: jax.Array, plan: Plan, side: int) -> list[jax.Array]:
     tables = _residues.encoding(plan)
     *batch, r, k = args[0].shape if side == 0 else _swapped(args[0].shape)
     out = _shapes((*batch, r, _padded(k)), (plan.channels, jnp.int8))
-    moduli = np.array(plan.moduli, np.int32)
-    constants = map(jnp.asarray, (tables.weights, moduli, tables.lattice))
-    return _ffi.call("jaxmd_residue_encode", out, *args, *constants, bits=plan.bits, side=side)
+    constants = map(jnp.asarray, (tables.weights, np.array(plan.moduli, np.int32)))
+    return _ffi.call("jaxmd_residue_encode", out, *args, *constants, bits=plan.bits, side=side, pairs=len(plan.pairs))
 
 
 def _encode_batch(args: Sequence[Any], dims: Sequence[int | None], **params: Any) -> tuple[list[jax.Array], list[int]]:

@@ -21,7 +21,7 @@ import math
 
 import numpy as np
 
-from ._residues import Plan, _centred
+from ._residues import DIGITS, Plan, _centred
 
 _WORDS = (1, 2, 3, 4, 5, 7, 10, 14, 18)  # of a quarter of an integer: those that kernels are compiled for
 
@@ -50,8 +50,8 @@ def decode_tables(plan: Plan) -> Tables:
     rows = np.zeros((32 * steps, 16 * words), np.int8)
     combine = np.zeros((wide, 4, 2, 8), np.int64)
     for (step, t, i), index in _dealt(pairs, 2, wide).items():
-        p, base = plan.pairs[index]
-        scale, weights = _small_weights(p, base)
+        p, _ = plan.pairs[index]
+        scale, weights = _small_weights(p)
         unit, row = _unit(product, p, pow(scale, -1, p)), 16 * step + 4 * t + 2 * i
         rows[row, raised:] = _balanced_bytes(unit, size)
         rows[row + 1, raised:] = _balanced_bytes(_centred(256 * unit, product), size)
@@ -103,15 +103,9 @@ def _balanced_bytes(x: int, size: int) -> np.ndarray:
     return (np.frombuffer((x + half).to_bytes(size, "little"), np.uint8) ^ 0x80).view(np.int8)
 
 
-@functools.cache
-def _small_weights(p: int, t: int) -> tuple[int, list[int]]:
-    """A unit u mod p and the weights u (1 - t), u (t^2 - t), u t of a two-digit modulus's channels, the smallest such.
-
-    By the pigeonhole principle three weights of about p^(2/3) exist.
-    """
-    units = np.arange(1, p)
-    weights = np.array([(units * (c % p) + p // 2) % p - p // 2 for c in (1 - t, t * t - t, t)])
-    sizes = np.abs(weights).sum(axis=0)
-    best = int(np.argmin(sizes))
-    assert int(sizes[best]) * (p // 2 + 1) < 2**27, "one multiplication must give the quotient to 2^-6"
-    return int(units[best]), weights[:, best].tolist()
+def _small_weights(p: int) -> tuple[int, tuple[int, int, int]]:
+    """A unit u mod p and the weights u (1 - t), u (t^2 - t), u t of a two-digit modulus's channels: small ones."""
+    low, high = DIGITS
+    weights = p - 2 * low * (high - low), 2 * high * (high - low) - 2 * p, 2 * low * high - 2 * p
+    assert sum(map(abs, weights)) * (p // 2 + 1) < 2**27, "one multiplication must give the quotient to 2^-6"
+    return 2 * low**2, weights

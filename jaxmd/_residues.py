@@ -9,9 +9,14 @@ int32 holds exactly, and put together by the Chinese remainder theorem,
     C' = sum_i r_i M_i - q P,      M_i = P/p_i ((P/p_i)^-1 mod p_i), centred,      q = round(sum_i r_i M_i / P).
 
 A modulus p <= 256 has residues that fit int8: one product, one *channel*. There are only 363 bits of coprime numbers up
-to 256, so *two-digit* moduli follow: p near 2^15.5 with a base t such that every residue is x = a + t b mod p with
-|a|, |b|, |a + b| <= 127.  Then x x' = m0 + t (m2 - m0 - m1) + t^2 m1 mod p with m0 = a a', m1 = b b' and
-m2 = (a + b)(a' + b'), three channels for one modulus (Karatsuba).
+to 256, so *two-digit* moduli follow: primes p < 2^15 with the base t = 256/129 mod p. Every residue is
+x = a + t b mod p with a, b and a + b in int8. Then x x' = m0 + t (m2 - m0 - m1) + t^2 m1 mod p with m0 = a a',
+m1 = b b' and m2 = (a + b)(a' + b'), three channels for one modulus (Karatsuba). The digits are those of
+
+    f = 129 (x + 128) mod p = 129 (a + 128) + 256 b,      0 <= f < p,      0 <= a + 128 < 256,
+
+where a + 128 = 129 f mod 256, because 129^2 = 1. They are in range: 256 b = f - 129 (a + 128) is above -129 256 and
+below 2^15, and 256 (a + b + 128) = f + 127 (a + 128) is at least 0 and below 256^2.
 
 M_i and P are cut into slices of beta bits, M_i = sum_j m_ij 2^(beta j), so that every sum_i r_i m_ij - q P_j is an
 exact float64 integer: C' itself comes out, and what is exact on the grids of A and B stays exact.
@@ -61,21 +66,20 @@ def _one_digit(count: int) -> tuple[int, ...]:
     return tuple(map(int, text.split()[:count]))
 
 
-_TWO_DIGIT = """
-48259:47881 48131:378 47881:47503 47653:4728 47629:11814 47623:47250 47609:27259 47527:13526 47521:10519 47513:20310
-47507:37931 47501:47126 47497:47125 47491:373 47407:3920 47389:20257 47387:11754 47381:31463 47363:372 47293:25437
-47269:4264 47251:20198 47237:371 47161:42840 47149:17635 47147:4253 47137:11692 47129:11690 47123:46751 47119:373
-47111:370 47093:29480 47051:43890 47041:42731 47017:20098 46997:46626 46993:372 46877:37428 46867:11625 46861:46494
-46853:368 46831:29316 46817:25181 46771:35950 46769:19992 46757:15462 46751:46379 46747:46378 46727:367 46723:367
-46687:21763 46681:5789 46679:43543 46663:7715 46649:37246 46639:37238 46633:11567 46619:46251 46601:15657 46591:2433
-46589:35034 46573:30114 46559:10773 46549:42351 46507:19880 46499:46129 46489:46122 46477:46113 46471:37735
-46457:30039 46451:21653 46447:24982 46441:42186 46439:5759 46411:18491 46399:13205 46381:30799 46351:45988
-46349:45986 46337:24369 46327:34837 46309:5104 46307:28988 46301:33020 46273:15302 46271:30723 46261:15298
-46237:31765 46229:366 46219:9878 46199:33052 46187:14240 46183:24840 46181:5727 46171:4581 46153:34523 46141:4578
-46133:17255 46103:365 46099:20921 46093:2407 46091:362 46073:34646 46061:35785 46051:26367 46049:27556 46027:18338
-46021:10187 45989:45626 45979:3509"""
-TWO_DIGIT = tuple((int(p), int(t)) for p, _, t in (pair.partition(":") for pair in _TWO_DIGIT.split()))
-"""Pairs (p, t) of primes with a base; found by search, and every residue of every pair is tested."""
+DIGITS = (129, 256)
+"""f = 129 (a + 128) + 256 b: what the digits of a two-digit modulus weigh."""
+
+
+def _two_digit(count: int) -> tuple[tuple[int, int], ...]:
+    """(p, t) of the largest primes p whose centred residues, doubled, are 256 high + low with high and low in int8."""
+    odd = np.arange(3, math.isqrt(LARGEST) + 1, 2)
+    primes = (p for p in range(LARGEST, 0, -2) if (p % odd).all())
+    return tuple((p, DIGITS[1] * pow(DIGITS[0], -1, p) % p) for p in itertools.islice(primes, count))
+
+
+LARGEST = 32639
+TWO_DIGIT = _two_digit(114)
+"""Pairs (p, t), the largest first."""
 
 MAX_K = 2**17 - 1
 """Longest sum of products of residues that int32 holds: k 2^14 < 2^31. Longer ones are summed in blocks."""
@@ -102,7 +106,7 @@ class Plan:
     def __post_init__(self) -> None:
         moduli = self.moduli
         assert all(math.gcd(p, q) == 1 for i, p in enumerate(moduli) for q in moduli[:i])
-        assert all(p <= 256 for p in self.small) and all(2**15 < p < 2**16 for p, _ in self.pairs)
+        assert all(p <= 256 for p in self.small) and all(2**14 < p <= LARGEST for p, _ in self.pairs)
         assert _capacity(math.prod(moduli), self.k) >= self.bits, "P must exceed twice the largest sum"
         assert min(self.k, MAX_K) * 2**14 < 2**31, "a channel must be an int32 sum"
 
@@ -170,46 +174,27 @@ class Encoding:
 
     Attributes:
         count: digits of X, DIGIT bits each.
-        weights: int32 [N, count], centred residues of 2^(DIGIT s), most significant first.
-        lattice: int32 [pairs, 4], a reduced basis (v_a, v_b, w_a, w_b), determinant p, of {(a, b): a + t b = 0 mod p}.
+        weights: int32 [N, count], centred residues of 2^(DIGIT s), or of 129 times that for two-digit moduli; most
+            significant first.
     """
 
     count: int
     weights: np.ndarray
-    lattice: np.ndarray
 
 
 @functools.cache
 def encoding(plan: Plan) -> Encoding:
     count = -(-(plan.bits + 1) // DIGIT)
-    rows = [[_centred(pow(2, DIGIT * s, p), p) for s in reversed(range(count))] for p in plan.moduli]
+    scale = [1] * len(plan.small) + [DIGITS[0]] * len(plan.pairs)
+    powers = [2 ** (DIGIT * s) for s in reversed(range(count))]
+    rows = [[_centred(power * m, p) for power in powers] for p, m in zip(plan.moduli, scale, strict=True)]
     assert 2 ** (DIGIT - 1) * max(plan.moduli) // 2 * count < 2**51, "a weighted digit sum must be exact in float64"
-    lattice = [_reduced_basis(p, t) for p, t in plan.pairs]
-    return Encoding(count, np.array(rows, np.int32).reshape(-1, count), np.array(lattice, np.int32).reshape(-1, 4))
+    return Encoding(count, np.array(rows, np.int32).reshape(-1, count))
 
 
 def _centred(r: int, p: int) -> int:
     """The representative in [-p/2, p/2)."""
     return (r + p // 2) % p - p // 2
-
-
-def _reduced_basis(p: int, t: int) -> tuple[int, int, int, int]:
-    """Lagrange's reduction of {(a, b): a + t b = 0 mod p} in the norm a^2 + a b + b^2; determinant +p."""
-
-    def form(x: tuple[int, int], y: tuple[int, int]) -> int:
-        return 2 * x[0] * y[0] + x[0] * y[1] + x[1] * y[0] + 2 * x[1] * y[1]
-
-    v, w = (p, 0), (-t, 1)
-    while True:
-        if form(v, v) > form(w, w):
-            v, w = w, v
-        n = (2 * form(v, w) + form(v, v)) // (2 * form(v, v))  # the nearest integer
-        if n == 0:
-            break
-        w = (w[0] - n * v[0], w[1] - n * v[1])
-    if v[0] * w[1] - v[1] * w[0] < 0:
-        w = (-w[0], -w[1])
-    return (*v, *w)
 
 
 def encode(limbs: Limbs, scale: jax.Array, plan: Plan) -> jax.Array:
@@ -222,7 +207,7 @@ def encode(limbs: Limbs, scale: jax.Array, plan: Plan) -> jax.Array:
     digits = _slices.balanced_digits(limbs, scale + spare, DIGIT, tables.count)
     residues = _mod(_weighted_sums(tables.weights, digits), _column(plan.moduli, digits.ndim))
     ones = len(plan.small)
-    pairs = _two_digits(residues[ones:], _column(plan.moduli[ones:], digits.ndim), tables.lattice)
+    pairs = _two_digits(residues[ones:], _column(plan.moduli[ones:], digits.ndim))
     triples = jnp.stack(pairs, axis=1).reshape(3 * len(plan.pairs), *digits.shape[1:])
     channels = jnp.concatenate([residues[:ones], triples])
     return channels.astype(jnp.int32).astype(jnp.int8)  # by int32: 128 mod 256 is -128
@@ -245,24 +230,14 @@ def _mod(x: jax.Array, p: jax.Array) -> jax.Array:
     return jnp.where(2 * r >= p, r - p, r)
 
 
-def _two_digits(r: jax.Array, p: jax.Array, lattice: np.ndarray) -> tuple[jax.Array, jax.Array, jax.Array]:
-    """(a, b, a + b) with a + t b = r mod p: (r, 0) minus the lattice point, of four, that leaves the least maximum.
-
-    r [pairs, ...], p [pairs, 1, ...], lattice [pairs, 4]; of equals the first in the order 0, v, w, v + w.
-    """
-    va, vb, wa, wb = (_column(lattice[:, i], r.ndim) for i in range(4))
-    n, l = jnp.floor(r * wb / p), jnp.floor(-r * vb / p)  # (r, 0) = r wb / p v - r vb / p w
-    a, b = r - n * va - l * wa, -n * vb - l * wb
-    best: tuple[jax.Array, ...] | None = None
-    for x, y in ((a, b), (a - va, b - vb), (a - wa, b - wb), (a - va - wa, b - vb - wb)):
-        size = jnp.maximum(jnp.maximum(jnp.abs(x), jnp.abs(y)), jnp.abs(x + y))
-        if best is None:
-            best = size, x, y
-        else:
-            less = size < best[0]
-            best = tuple(jnp.where(less, new, old) for new, old in zip((size, x, y), best, strict=True))
-    assert best is not None
-    return best[1], best[2], best[1] + best[2]
+def _two_digits(x: jax.Array, p: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
+    """(a, b, a + b) of the residues of which these are 129 times: x [pairs, ...], p [pairs, 1, ...]."""
+    low, high = DIGITS
+    f = _mod(x + 128 * low, p)
+    f = jnp.where(f < 0, f + p, f)
+    u = (low * f) % high
+    b = (f - low * u) / high
+    return u - 128, b, u - 128 + b
 
 
 # --- decoding --------------------------------------------------------------------------------------------------------

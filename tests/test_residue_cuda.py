@@ -99,8 +99,9 @@ def encode(platform, plan, limbs, exponent, shift, side):
     tables = _residues.encoding(plan)
     k = shift.shape[-1]
     out = [((plan.channels, *exponent.shape, -(-k // 16) * 16), np.int8)]
-    tables = (tables.weights, np.array(plan.moduli, np.int32), tables.lattice)
-    return call(platform, "jaxmd_residue_encode", out, *limbs, exponent, shift, *tables, bits=plan.bits, side=side)[0]
+    tables = (tables.weights, np.array(plan.moduli, np.int32))
+    attrs = {"bits": plan.bits, "pairs": len(plan.pairs), "side": side}
+    return call(platform, "jaxmd_residue_encode", out, *limbs, exponent, shift, *tables, **attrs)[0]
 
 
 def multiple_doubles(rng, limbs, shape):
@@ -243,16 +244,17 @@ def test_a_program_of_many_products_at_once():
     b = rng.integers(-(2**20), 2**20, (6, 200, 110)).astype(np.float64)
     tables, (decode_tables, decode_attrs) = _residues.encoding(plan), _residue_steps.decode_operands(plan, "cuda")
     decode_attrs = {key: np.int64(value) for key, value in decode_attrs.items()}
-    constants = [np.array(plan.moduli, np.int32), tables.weights, tables.lattice]
-    attrs = {"bits": np.int64(plan.bits)}
+    constants = [tables.weights, np.array(plan.moduli, np.int32)]
+    attrs = {"bits": np.int64(plan.bits), "pairs": np.int64(len(plan.pairs))}
     struct = jax.ShapeDtypeStruct
 
     def one(x, y):
         def encoded(v, side, r):
             scales = [np.full(r, 21, np.int32), np.zeros(200, np.int32)]
             target = struct((plan.channels, r, 208), np.int8)
-            args = (v, *scales, constants[1], constants[0], constants[2])
-            return jax.ffi.ffi_call("jaxmd_residue_encode", target)(*args, **attrs, side=np.int64(side))
+            return jax.ffi.ffi_call("jaxmd_residue_encode", target)(
+                v, *scales, *constants, **attrs, side=np.int64(side)
+            )
 
         out = [struct((len(plan.small), 90, 110), np.int8), struct((3 * len(plan.pairs), 90, 110), np.int16)]
         product_call = jax.ffi.ffi_call("jaxmd_residue_matmul", out)

@@ -116,27 +116,46 @@ def test_number_of_products():
     """int8 products at k = 4096; the slices of engine "fp64" take 21, 45, 78, 276, 1176 float64 products from L = 2.
 
     First for accuracy "normwise", then at the base level of "componentwise"."""
-    assert [_residues.plan(4096, 53 * limbs + 2).channels for limbs in LIMBS] == [16, 31, 48, 68, 150, 314]
-    assert [_magnitudes.base(4096, limbs)[0].channels for limbs in LIMBS] == [16, 30, 47, 67, 149, 313]
+    assert [_residues.plan(4096, 53 * limbs + 2).channels for limbs in LIMBS] == [16, 31, 48, 69, 154, 324]
+    assert [_magnitudes.base(4096, limbs)[0].channels for limbs in LIMBS] == [16, 30, 47, 68, 153, 323]
 
 
 def test_every_residue_of_every_two_digit_modulus():
-    pairs = np.array(_residues.TWO_DIGIT)
-    p, t = pairs[:, :1], pairs[:, 1:]
-    r = np.arange(p.max())[None] - p // 2
-    r = np.where(r < p - p // 2, r, 0)
-    plan = _residues.Plan(0, 1, (256,), _residues.TWO_DIGIT)
-    split = jax.jit(functools.partial(_residues._two_digits, lattice=_residues.encoding(plan).lattice))
-    a, b, both = (np.asarray(x).astype(int) for x in split(jnp.asarray(r, float), jnp.asarray(p, float)))
-    assert len(set(pairs[:, 0])) == 110 and ((a + t * b - r) % p == 0).all() and (both == a + b).all()
-    assert max(np.abs(x).max() for x in (a, b, both)) <= 127
+    p, t = np.array(_residues.TWO_DIGIT).T[:, :, None]
+    x = np.arange(p.max())[None] - p // 2
+    split = jax.jit(_residues._two_digits)
+    a, b, both = (np.asarray(c).astype(int) for c in split(jnp.asarray(129.0 * x), jnp.asarray(p, float)))
+    assert ((a + t * b - x) % p == 0).all() and (both == a + b).all()
+    assert all(c.min() == -128 and c.max() <= 127 for c in (a, b, both))
+
+
+def test_two_digit_moduli():
+    """Primes whose centred residues w have int8 bytes of 2 w, as ffi/residue_encode_tables.cuh wants them."""
+    moduli = [p for p, _ in _residues.TWO_DIGIT]
+    assert all(p % q for p in moduli for q in range(2, math.isqrt(p) + 1)) and len(set(moduli)) == len(moduli) == 114
+    assert max(moduli) - 1 + 128 < 2**15
+
+
+def test_sums_of_two_digit_weights():
+    """ffi/residue_encode_pairs.cuh: 0 <= 2 y < 2^32 for the longest words, whose quotient by p then is exact."""
+    words, most = 33, _residues.LARGEST // 2
+    spread = 255 * 4 * words * 2 * most
+    for p, _ in _residues.TWO_DIGIT:
+        start = 2 * (2**15 * p + 128 * 129)
+        least, largest = start - 2 * most - spread, start + 2 * most + spread
+        assert start + 2 * most + 255 * 4 * words * 128 < 2**31 and least >= 0 and largest * 2**15 // p < 2**32
+        factor = -(-(2**47) // p)
+        for y in (0, p - 1, largest // 2 // p * p, largest // 2 // p * p - 1, largest // 2):
+            assert y * factor >> 47 == y // p
+            assert (2 * y * (factor - 2**32) >> 32) + 2 * y >> 16 == y // p
 
 
 def test_quotients_in_one_instruction():
     """ffi/residue_encode_tables.cuh, Reduction::kDirect: the float32 nearest to 1/p leaves f / p within 1 / (2 p)."""
     for p in {p for count in range(51) for p in _residues._one_digit(count)}:
-        inverse = Fraction(float(np.float32(1) / np.float32(p)))
-        assert abs(inverse * p - 1) * (2**23 + 4400 * p) < Fraction(1, 2)
+        spread = sum(255 * abs(centred(pow(256, s, p), p)) for s in range(4 * 28))  # of sums, for 28 words
+        inverse, largest = Fraction(float(np.float32(1) / np.float32(p))), 2**23 + 257 * p + spread
+        assert largest < 2**24 and abs(inverse * p - 1) * largest < Fraction(1, 2)
 
 
 def test_word_too_long():
@@ -185,9 +204,9 @@ def test_encoding(limbs, side):
 
 @functools.cache
 def digits_of(p, t):
-    """Residue -> some (a, b) with |a|, |b|, |a + b| <= 127: found by trying all, not the reduction under test."""
-    a, b = np.meshgrid(np.arange(-127, 128), np.arange(-127, 128))
-    good = np.abs(a + b) <= 127
+    """Residue -> some (a, b) with a, b, a + b in int8: found by trying all, not the reduction under test."""
+    a, b = np.meshgrid(np.arange(-128, 128), np.arange(-128, 128))
+    good = (a + b >= -128) & (a + b <= 127)
     table = np.full((p, 2), 128)
     table[(a[good] + t * b[good]) % p] = np.stack([a[good], b[good]], axis=-1)
     assert table.max() <= 127
