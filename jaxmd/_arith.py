@@ -37,7 +37,17 @@ from jaxmd._linear import (
     sum_terms,
     to_float64,
 )
-from jaxmd._primitive import Number, Numbers, Primitive, bind, define, is_linear, like_operands, same_shape
+from jaxmd._primitive import (
+    Number,
+    Numbers,
+    Primitive,
+    bind,
+    define,
+    is_linear,
+    like_operands,
+    naming,
+    same_shape,
+)
 
 __all__ = [
     "add",
@@ -321,7 +331,9 @@ def two_prod(a: Any, b: Any) -> tuple[Any, Any]:
 
 def _pair(primitive: Primitive, a: Any, b: Any) -> tuple[Any, Any]:
     _ffi.require_x64(f"jaxmd.{primitive.name}")
-    shape = jnp.broadcast_shapes(jnp.shape(a), jnp.shape(b))
-    a, b = jnp.broadcast_to(a, shape), jnp.broadcast_to(b, shape)
+    with naming(f"jaxmd.{primitive.name}"):
+        a, b = jnp.asarray(a), jnp.asarray(b)
+        shape = jnp.broadcast_shapes(a.shape, b.shape)
+        a, b = jnp.broadcast_to(a, shape), jnp.broadcast_to(b, shape)
     (first,), (second,) = bind(primitive, [(a,), (b,)], 1)
     return first, second

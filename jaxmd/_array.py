@@ -245,10 +245,10 @@ class MultiDouble(Value):
         return _binary("jaxmd.divide", _arith.div, other, self)
 
     def __matmul__(self, other: Any) -> "MultiDouble":
-        return matmul(self, other) if is_operand(other) or isinstance(other, Prepared) else NotImplemented
+        return _product(self, other)
 
     def __rmatmul__(self, other: Any) -> "MultiDouble":
-        return matmul(other, self) if is_operand(other) or isinstance(other, Prepared) else NotImplemented
+        return _product(other, self)
 
     def __pow__(self, exponent: Any) -> "MultiDouble":
         return power(self, exponent)
@@ -309,6 +309,8 @@ def power(x: MultiDouble, exponent: int) -> MultiDouble:
     """
     if isinstance(exponent, bool) or not isinstance(exponent, int | np.integer):
         raise TypeError(f"jaxmd.power: exponent is {exponent!r}; a Python integer was wanted (jaxmd.sqrt for roots).")
+    if not isinstance(x, MultiDouble):
+        raise TypeError(f"jaxmd.power: x is {type(x).__name__}; a MultiDouble was wanted (jaxmd.asarray makes one).")
     _ffi.require_x64("jaxmd.power")
     return MultiDouble(_elementwise.power(x.limbs, int(exponent)))
 
@@ -358,3 +360,11 @@ def matmul(
     and a column of b, where that one has an exponent for every entry.
     """
     return MultiDouble(_products.matmul(a, b, engine, accuracy, addend))
+
+
+def _product(a: Any, b: Any) -> Any:
+    """`a @ b`, or NotImplemented."""
+    return matmul(a, b) if all(is_operand(x) or isinstance(x, Prepared) for x in (a, b)) else NotImplemented
+
+
+Prepared.product = _product

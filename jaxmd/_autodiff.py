@@ -93,6 +93,7 @@ def vjp(f: Callable[..., Any], *primals: Any, has_aux: bool = False) -> tuple[An
         As in `grad`.
     """
     _ffi.require_x64("jaxmd.vjp")
+    _check("jaxmd.vjp", f)
     value, pull, *aux = _vjp(f, *primals, has_aux=has_aux)
 
     def pullback(cotangent: Any) -> Any:
@@ -114,6 +115,8 @@ def jacfwd(f: Callable[..., Any], argnums: int | Sequence[int] = 0) -> Callable[
     Accuracy:
         That of the operations in f.
     """
+
+    _check("jaxmd.jacfwd", f)
 
     @functools.wraps(f)
     def jacobian(*args: Any, **kwargs: Any) -> Any:
@@ -144,6 +147,8 @@ def jacrev(f: Callable[..., Any], argnums: int | Sequence[int] = 0) -> Callable[
     Arguments and result as in `jacfwd`; accuracy as in `grad`. The cheaper one where the value has fewer entries than
     the argument.
     """
+
+    _check("jaxmd.jacrev", f)
 
     @functools.wraps(f)
     def jacobian(*args: Any, **kwargs: Any) -> Any:
@@ -176,6 +181,11 @@ def hessian(f: Callable[..., Any], argnums: int | Sequence[int] = 0) -> Callable
 
 
 _vjp: Callable[..., Any] = jax.vjp  # its overloads do not know a has_aux that is a variable
+
+
+def _check(who: str, f: Any) -> None:
+    if not callable(f):
+        raise TypeError(f"{who}: f is {type(f).__name__}; a function was wanted.")
 
 
 def _is_value(x: Any) -> bool:

@@ -18,7 +18,7 @@ from . import _arith
 from ._array import MultiDouble, matmul
 from ._functions import transpose, value
 from ._matmul import Accuracy, Engine
-from ._operands import result_limbs
+from ._operands import naming, result_limbs
 from ._reductions import sum as total
 
 Labels = tuple[Any, ...]
@@ -57,8 +57,10 @@ def outer(a: Any, b: Any) -> MultiDouble:
 
 def trace(x: Any, offset: int = 0, axis1: int = 0, axis2: int = 1) -> MultiDouble:
     """The sum of a diagonal; see `jaxmd.sum` for the accuracy."""
-    x = value("jaxmd.trace", x)
-    return total(x._each(lambda limb: jnp.diagonal(limb, offset, axis1, axis2)), axis=-1)
+    who = "jaxmd.trace"
+    with naming(who):
+        diagonal = value(who, x)._each(lambda limb: jnp.diagonal(limb, offset, axis1, axis2))
+    return total(diagonal, axis=-1)
 
 
 def einsum(
@@ -77,6 +79,8 @@ def einsum(
     **Raises**: ValueError for subscripts that do not fit, naming them; NotImplementedError for three operands or more.
     """
     who = "jaxmd.einsum"
+    if not isinstance(subscripts, str):
+        raise TypeError(f"{who}: subscripts is {type(subscripts).__name__}; text like 'ij,jk->ik' was wanted.")
     if not 1 <= len(operands) <= 2:
         raise NotImplementedError(f"{who}: {len(operands)} operands came; one or two were wanted, contract pairwise.")
     values = [value(who, x) for x in operands]

@@ -7,6 +7,7 @@
 Rounding, where fewer limbs are asked for than a value has, is canonical: x₁ = RN(x), x₂ = RN(x − x₁), …, ties to even.
 """
 
+import os
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 from zipfile import BadZipFile, ZipFile
@@ -103,7 +104,8 @@ def from_limbs(*arrays: Any, normalize: bool = True) -> MultiDouble:
     who = "jaxmd.from_limbs"
     _ffi.require_x64(who)
     check_limbs(who, len(arrays))
-    limbs = [jnp.asarray(x) for x in arrays]
+    with _operands.naming(who):
+        limbs = [jnp.asarray(x) for x in arrays]
     for i, limb in enumerate(limbs):
         if limb.dtype != jnp.float64:
             raise TypeError(f"{who}: limb {i} has dtype {limb.dtype}; float64 was wanted.")
@@ -284,7 +286,10 @@ def save(path: Any, arrays: MultiDouble | Mapping[str, MultiDouble] | None = Non
     Raises: TypeError for anything but MultiDoubles; ValueError for no array, or a name that is taken or reserved.
     """
     who = "jaxmd.save"
+    _check_path(who, path)
     single = isinstance(arrays, MultiDouble)
+    if not single and not isinstance(arrays, Mapping | None):
+        raise TypeError(f"{who}: arrays is {type(arrays).__name__}; a MultiDouble or a mapping to them was wanted.")
     if single and named:
         raise ValueError(
             f"{who}: an array without a name came with {len(named)} named ones; names for all were wanted."
@@ -308,6 +313,11 @@ def save(path: Any, arrays: MultiDouble | Mapping[str, MultiDouble] | None = Non
                 np.lib.format.write_array(member, array, allow_pickle=False)
 
 
+def _check_path(who: str, path: Any) -> None:
+    if not isinstance(path, str | os.PathLike) and not hasattr(path, "seek"):
+        raise TypeError(f"{who}: path is {type(path).__name__}; a file name or an open file was wanted.")
+
+
 def load(path: Any) -> Any:
     """Reads what `save` wrote, bit for bit.
 
@@ -317,6 +327,7 @@ def load(path: Any) -> Any:
     """
     who = "jaxmd.load"
     _ffi.require_x64(who)
+    _check_path(who, path)
     try:
         archive = ZipFile(path)
     except BadZipFile as error:

@@ -2,7 +2,7 @@
 
 import builtins
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from fractions import Fraction
 from typing import Any
 
@@ -21,6 +21,7 @@ from ._operands import (
     broadcast_shapes,
     check_limbs,
     is_operand,
+    naming,
     operand_limbs,
     result_limbs,
 )
@@ -32,7 +33,8 @@ def operands(who: str, *values: Any) -> tuple[int, list[Limbs]]:
     """(result count, limbs of every value resized to it). Beside MultiDoubles, whatever `asarray` takes is taken."""
     _ffi.require_x64(who)
     limbs = result_limbs(*values)
-    parts = [operand_limbs(x, limbs) if is_operand(x) else asarray(x, limbs).limbs for x in values]
+    with naming(who):
+        parts = [operand_limbs(x, limbs) if is_operand(x) else asarray(x, limbs).limbs for x in values]
     return limbs, [tuple(_arith.resize(x, limbs)) for x in parts]
 
 
@@ -53,31 +55,36 @@ def full(shape: Shape, fill_value: Any, limbs: int | None = None) -> MultiDouble
         fill_value: a scalar, or an array that broadcasts to the shape.
         limbs: the limb count; None keeps that of a MultiDouble and means 2 for anything else.
     """
-    _ffi.require_x64("jaxmd.full")
-    return broadcast_to(asarray(fill_value, limbs), shape)
+    who = "jaxmd.full"
+    _ffi.require_x64(who)
+    return _repeated(who, "fill_value", asarray(fill_value, limbs), shape)
 
 
 def zeros(shape: Shape, limbs: int = 2) -> MultiDouble:
     """Zeros."""
     check_limbs("jaxmd.zeros", limbs)
     _ffi.require_x64("jaxmd.zeros")
-    return MultiDouble(jnp.zeros(shape, jnp.float64) for _ in range(limbs))
+    with naming("jaxmd.zeros"):
+        return MultiDouble(jnp.zeros(shape, jnp.float64) for _ in range(limbs))
 
 
 def ones(shape: Shape, limbs: int = 2) -> MultiDouble:
     """Ones."""
     check_limbs("jaxmd.ones", limbs)
     _ffi.require_x64("jaxmd.ones")
-    return MultiDouble(_arith.from_float64(jnp.ones(shape, jnp.float64), limbs))
+    with naming("jaxmd.ones"):
+        return MultiDouble(_arith.from_float64(jnp.ones(shape, jnp.float64), limbs))
 
 
-def zeros_like(x: MultiDouble) -> MultiDouble:
+def zeros_like(x: Any) -> MultiDouble:
     """Zeros of the shape and limb count of x."""
+    x = value("jaxmd.zeros_like", x)
     return zeros(x.shape, x.num_limbs)
 
 
-def ones_like(x: MultiDouble) -> MultiDouble:
+def ones_like(x: Any) -> MultiDouble:
     """Ones of the shape and limb count of x."""
+    x = value("jaxmd.ones_like", x)
     return ones(x.shape, x.num_limbs)
 
 
@@ -85,7 +92,8 @@ def eye(n: int, m: int | None = None, k: int = 0, limbs: int = 2) -> MultiDouble
     """An n × m matrix (n × n where m is None) of zeros with ones on diagonal k."""
     check_limbs("jaxmd.eye", limbs)
     _ffi.require_x64("jaxmd.eye")
-    return MultiDouble(_arith.from_float64(jnp.eye(n, m, k, dtype=jnp.float64), limbs))
+    with naming("jaxmd.eye"):
+        return MultiDouble(_arith.from_float64(jnp.eye(n, m, k, dtype=jnp.float64), limbs))
 
 
 def arange(start: Any, stop: Any = None, step: Any = 1, limbs: int | None = None) -> MultiDouble:
@@ -164,83 +172,96 @@ def linspace(start: Any, stop: Any, num: int = 50, endpoint: bool = True, limbs:
 
 def broadcast_to(x: Any, shape: Shape) -> MultiDouble:
     """x repeated to a shape by numpy's rules; exact, and its transpose is a sum in multiple doubles."""
-    x = value("jaxmd.broadcast_to", x)
-    shape = (shape,) if isinstance(shape, int | np.integer) else tuple(shape)
-    return MultiDouble(broadcast_as("jaxmd.broadcast_to", "x", x.limbs, shape))
+    who = "jaxmd.broadcast_to"
+    return _repeated(who, "x", value(who, x), shape)
+
+
+def _repeated(who: str, name: str, x: MultiDouble, shape: Shape) -> MultiDouble:
+    with naming(who):
+        shape = (shape,) if isinstance(shape, int | np.integer) else tuple(shape)
+        return MultiDouble(broadcast_as(who, name, x.limbs, shape))
+
+
+def _layout(who: str, x: Any, f: Callable[[jax.Array], jax.Array]) -> MultiDouble:
+    """The limbs of x moved by a function of JAX, whose errors come under the name of ours."""
+    with naming(who):
+        return value(who, x)._each(f)
 
 
 def reshape(x: Any, shape: Shape) -> MultiDouble:
     """The entries in row-major order in another shape; one length may be −1."""
-    return value("jaxmd.reshape", x).reshape(shape)
+    return _layout("jaxmd.reshape", x, lambda limb: limb.reshape(shape))
 
 
 def transpose(x: Any, axes: Sequence[int] | None = None) -> MultiDouble:
     """Axes permuted; reversed where none are given."""
-    x = value("jaxmd.transpose", x)
-    return x.transpose() if axes is None else x.transpose(axes)
+    return _layout("jaxmd.transpose", x, lambda limb: jnp.transpose(limb, axes))
 
 
 def squeeze(x: Any, axis: int | tuple[int, ...] | None = None) -> MultiDouble:
     """Axes of length 1 removed."""
-    return value("jaxmd.squeeze", x).squeeze(axis)
+    return _layout("jaxmd.squeeze", x, lambda limb: limb.squeeze(axis))
 
 
 def expand_dims(x: Any, axis: int | tuple[int, ...]) -> MultiDouble:
     """Axes of length 1 inserted."""
-    return value("jaxmd.expand_dims", x)._each(lambda limb: jnp.expand_dims(limb, axis))
+    return _layout("jaxmd.expand_dims", x, lambda limb: jnp.expand_dims(limb, axis))
 
 
 def diag(x: Any, k: int = 0) -> MultiDouble:
     """The diagonal k of a matrix, or the matrix with a vector on its diagonal k and zeros elsewhere."""
-    return value("jaxmd.diag", x)._each(lambda limb: jnp.diag(limb, k))
+    return _layout("jaxmd.diag", x, lambda limb: jnp.diag(limb, k))
 
 
 def tril(x: Any, k: int = 0) -> MultiDouble:
     """Entries above diagonal k of the last two axes replaced by zeros."""
-    return value("jaxmd.tril", x)._each(lambda limb: jnp.tril(limb, k))
+    return _layout("jaxmd.tril", x, lambda limb: jnp.tril(limb, k))
 
 
 def triu(x: Any, k: int = 0) -> MultiDouble:
     """Entries below diagonal k of the last two axes replaced by zeros."""
-    return value("jaxmd.triu", x)._each(lambda limb: jnp.triu(limb, k))
+    return _layout("jaxmd.triu", x, lambda limb: jnp.triu(limb, k))
 
 
-def _nonempty(who: str, values: Sequence[Any]) -> Sequence[Any]:
-    if len(values) == 0:
-        raise ValueError(f"{who}: no values came; at least one was wanted.")
-    return values
+def _joined(who: str, values: Sequence[Any], join: Callable[[Sequence[jax.Array]], jax.Array]) -> MultiDouble:
+    with naming(who):
+        if len(values) == 0:
+            raise ValueError(f"{who}: no values came; at least one was wanted.")
+        _, parts = operands(who, *values)
+        return MultiDouble(join(limbs) for limbs in zip(*parts, strict=True))
 
 
 def concatenate(values: Sequence[Any], axis: int = 0) -> MultiDouble:
     """Values joined along an axis that they have, exactly, in the largest limb count among them."""
-    _, parts = operands("jaxmd.concatenate", *_nonempty("jaxmd.concatenate", values))
-    return MultiDouble(jnp.concatenate(limbs, axis) for limbs in zip(*parts, strict=True))
+    return _joined("jaxmd.concatenate", values, lambda limbs: jnp.concatenate(limbs, axis))
 
 
 def stack(values: Sequence[Any], axis: int = 0) -> MultiDouble:
     """Values joined along a new axis, exactly, in the largest limb count among them. Scalars are accepted."""
-    _, parts = operands("jaxmd.stack", *_nonempty("jaxmd.stack", values))
-    return MultiDouble(jnp.stack(limbs, axis) for limbs in zip(*parts, strict=True))
+    return _joined("jaxmd.stack", values, lambda limbs: jnp.stack(limbs, axis))
 
 
 def where(condition: Any, x: Any, y: Any) -> MultiDouble:
     """x where the condition holds, else y, in the larger limb count; all three broadcast."""
     who = "jaxmd.where"
     _, parts = operands(who, x, y)
-    condition = jnp.asarray(condition, bool)
+    with naming(who):
+        condition = jnp.asarray(condition, bool)
     shape = broadcast_shapes(who, condition.shape, *(x[0].shape for x in parts))
     left, right = (tuple(_arith.broadcast_to(x, shape)) for x in parts)
     return MultiDouble(_elementwise.select(jnp.broadcast_to(condition, shape), left, right))
 
 
-def copies(x: MultiDouble, n: int) -> list[MultiDouble]:
+def copies(x: Any, n: int) -> list[MultiDouble]:
     """n copies of x whose cotangents are added in multiple doubles.
 
     Where one value is used twice, JAX adds the two cotangents of each limb in float64, so that a gradient is right to
     2^-53 there. Used once each, copies leave the addition to us: `a, b = copies(x, 2); f = g(a) + h(b)`.
     """
-    _ffi.require_x64("jaxmd.copies")
-    return [MultiDouble(limbs) for limbs in _arith.copies(x.limbs, n)]
+    who = "jaxmd.copies"
+    if not isinstance(n, int | np.integer):
+        raise TypeError(f"{who}: n is {type(n).__name__}; an integer was wanted.")
+    return [MultiDouble(limbs) for limbs in _arith.copies(value(who, x).limbs, int(n))]
 
 
 # Elementwise
@@ -310,6 +331,9 @@ def minimum(x: Any, y: Any) -> MultiDouble:
 
 def clip(x: Any, lower: Any = None, upper: Any = None) -> MultiDouble:
     """x, replaced by a bound where it lies beyond it; None leaves a side open."""
-    x = value("jaxmd.clip", x)
-    x = x if lower is None else maximum(x, lower)
-    return x if upper is None else minimum(x, upper)
+    who = "jaxmd.clip"
+    x = value(who, x)
+    for bound, choose in ((lower, _elementwise.maximum), (upper, _elementwise.minimum)):
+        if bound is not None:
+            x = MultiDouble(choose(*broadcast(who, *operands(who, x, bound)[1])))
+    return x

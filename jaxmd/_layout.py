@@ -7,11 +7,15 @@ c = collect(orders, s.exponent, t.exponent, width, limbs)           # c = a @ b
 
 from __future__ import annotations
 
+from typing import Any
+
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from . import _ffi, _slices
 from ._array import MultiDouble
+from ._operands import check_limbs, naming
 from ._product import sliced_matmul
 from ._slices import Slices
 
@@ -38,12 +42,14 @@ def slices(a: MultiDouble, width: int, count: int, axis: int) -> Slices:
     Raises: ValueError for a width or count out of range.
     Source: Ozaki, Ogita, Oishi, Rump, Numer. Algorithms 59 (2012); balanced digits in place of their rounded parts.
     """
-    _ffi.require_x64("jaxmd.slices")
+    who = "jaxmd.slices"
+    _ffi.require_x64(who)
+    _check(who, a, width=width, count=count, axis=axis)
     if not 2 <= width <= 52:
         raise ValueError(f"jaxmd.slices: width is {width}; must be 2 to 52 bits.")
     if count < 1:
         raise ValueError(f"jaxmd.slices: count is {count}; must be at least 1.")
-    _check_axis("jaxmd.slices", a.ndim, axis)
+    _check_axis(who, a.ndim, axis)
     return _slices.slices(a.limbs, width, count, axis)
 
 
@@ -64,8 +70,10 @@ def quarter(a: MultiDouble, axis: int) -> Slices:
     Limits: 52 L + 1 bits a number cannot meet the contract of `matmul`, which uses `slices`; for comparison only.
     Source: the seed, section 2, with one exponent per row or column in place of one per entry.
     """
-    _ffi.require_x64("jaxmd.quarter")
-    _check_axis("jaxmd.quarter", a.ndim, axis)
+    who = "jaxmd.quarter"
+    _ffi.require_x64(who)
+    _check(who, a, axis=axis)
+    _check_axis(who, a.ndim, axis)
     return _slices.quarter(a.limbs, axis)
 
 
@@ -75,7 +83,7 @@ def block_row(s: Slices) -> jax.Array:
     Args: s: Slices with digits [S, ..., m, k].
     Returns: float64 [..., m, S k].
     """
-    return _slices.block_row(s)
+    return _slices.block_row(_digits("jaxmd.block_row", s))
 
 
 def block_toeplitz(s: Slices) -> jax.Array:
@@ -85,11 +93,17 @@ def block_toeplitz(s: Slices) -> jax.Array:
     Returns: float64 [..., S k, S n], with B_{j-i} in block (i, j) and 0 below the diagonal.
     Limits: S times the memory of the slices; `sliced_matmul` gives the same orders without building it.
     """
-    return _slices.block_toeplitz(s)
+    return _slices.block_toeplitz(_digits("jaxmd.block_toeplitz", s))
 
 
 def split_orders(product: jax.Array, count: int) -> jax.Array:
     """The orders in block_row(a) @ block_toeplitz(b): [..., m, S n] -> [S, ..., m, n], S = count."""
+    who = "jaxmd.split_orders"
+    _check(who, count=count)
+    with naming(who):
+        product = jnp.asarray(product)
+    if product.ndim < 2 or count < 1 or product.shape[-1] % count:
+        raise ValueError(f"{who}: product has shape {product.shape}; [..., m, S n] with S = {count} was wanted.")
     return _slices.split_orders(product, count)
 
 
@@ -111,9 +125,33 @@ def collect(
 
     Accuracy: one canonical rounding, u^limbs |c|; results below the range of all-normal limbs lose low bits.
     """
-    _ffi.require_x64("jaxmd.collect")
-    c = _slices.collect(jnp.asarray(orders), row_exponent, column_exponent, width, limbs)
-    return MultiDouble(c)
+    who = "jaxmd.collect"
+    _ffi.require_x64(who)
+    _check(who, width=width)
+    check_limbs(who, limbs)
+    with naming(who):
+        orders, row, column = map(jnp.asarray, (orders, row_exponent, column_exponent))
+    if orders.ndim < 3 or row.shape != orders.shape[1:-1] or column.shape != (*orders.shape[1:-2], orders.shape[-1]):
+        raise ValueError(
+            f"{who}: orders, row_exponent and column_exponent have shapes {orders.shape}, {row.shape} and "
+            f"{column.shape}; [S, ..., m, n], [..., m] and [..., n] were wanted."
+        )
+    return MultiDouble(_slices.collect(orders, row, column, width, limbs))
+
+
+def _check(who: str, *values: Any, **integers: Any) -> None:
+    for a in values:
+        if not isinstance(a, MultiDouble):
+            raise TypeError(f"{who}: a is {type(a).__name__}; a MultiDouble was wanted (jaxmd.asarray makes one).")
+    for name, x in integers.items():
+        if isinstance(x, bool) or not isinstance(x, int | np.integer):
+            raise TypeError(f"{who}: {name} is {type(x).__name__}; an integer was wanted.")
+
+
+def _digits(who: str, s: Any) -> Slices:
+    if not isinstance(s, Slices):
+        raise TypeError(f"{who}: s is {type(s).__name__}; what jaxmd.slices returns was wanted.")
+    return s
 
 
 def _check_axis(who: str, ndim: int, axis: int) -> None:

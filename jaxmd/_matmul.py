@@ -54,6 +54,9 @@ def choose_engine(
         raise ValueError(f"{who}: accuracy is {accuracy!r}; wanted one of {', '.join(_engines.ACCURACIES)}.")
     if not 1 <= limbs <= MAX_LIMBS:
         raise ValueError(f"{who}: limbs is {limbs}; wanted 1 to {MAX_LIMBS}.")
+    for name, shape in (("a_shape", a_shape), ("b_shape", b_shape)):
+        if not isinstance(shape, tuple | list):
+            raise TypeError(f"{who}: {name} is {shape!r}; a shape, a tuple of integers, was wanted.")
     if not a_shape or not b_shape or a_shape[-1] != b_shape[-2 if len(b_shape) > 1 else -1]:
         raise ValueError(f"{who}: shapes are {tuple(a_shape)} and {tuple(b_shape)}; the inner dimensions must agree.")
     m = a_shape[-2] if len(a_shape) > 1 else 1

@@ -16,6 +16,7 @@ from jax import lax
 
 from . import _arith, _decimal
 from ._primitive import MAX_LIMBS as MAX_LIMBS
+from ._primitive import naming as naming
 
 Limbs = tuple[jax.Array, ...]
 TYPES = (numbers.Real, Decimal, np.ndarray, np.generic, jax.Array)
@@ -72,6 +73,8 @@ def _refuse(dtype: Any) -> TypeError:
 
 def _numpy_limbs(x: np.ndarray) -> Limbs:
     """As `_array_limbs`, before anything passes through a device (XLA on the CPU would flush subnormals)."""
+    if x.dtype.kind in "cmMSU":
+        raise _refuse(x.dtype)
     if x.dtype == np.float64 or x.dtype.kind not in "biuf" or (x.dtype.kind in "iu" and x.dtype.itemsize == 8):
         return _array_limbs(jnp.asarray(x))
     return (jnp.asarray(x.astype(np.float64)),)

@@ -13,8 +13,8 @@ import dataclasses
 import functools
 import itertools
 import math
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, ClassVar
 
 import jax
 import jax.numpy as jnp
@@ -53,7 +53,14 @@ class Prepared:
     side: str = dataclasses.field(metadata={"static": True})
     num_limbs: int = dataclasses.field(metadata={"static": True})
 
-    __array_ufunc__ = None  # numpy leaves `@` to the other operand
+    __array_ufunc__ = None  # numpy leaves `@` to us
+    product: ClassVar[Callable[[Any, Any], Any]]  # `@` of a layer above, which puts it here
+
+    def __matmul__(self, other: Any) -> Any:
+        return Prepared.product(self, other)
+
+    def __rmatmul__(self, other: Any) -> Any:
+        return Prepared.product(other, self)
 
     @property
     def shape(self) -> tuple[int, ...]:

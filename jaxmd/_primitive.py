@@ -10,8 +10,9 @@ of a number are numbers in the same limb slots (the value convention), so a rule
 limbs are symbolic zeros: it gets the others, as a shorter number, and the empty tuple for zero.
 """
 
+import contextlib
 import functools
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import jax
@@ -30,6 +31,18 @@ MAX_LIMBS = 16  # of a result, and of an operand unless it is only added up
 
 Number = tuple[Any, ...]
 Numbers = Sequence[Number]
+
+
+@contextlib.contextmanager
+def naming(who: str) -> Iterator[None]:
+    """JAX's errors about a shape, an axis or a type, with the function in front that was called; ours as they are."""
+    try:
+        yield
+    except (TypeError, ValueError, IndexError) as error:
+        text = str(error).removeprefix("jaxmd: ")
+        if type(error) not in (TypeError, ValueError, IndexError) or text.startswith("jaxmd"):
+            raise
+        raise type(error)(f"{who}: {text}") from None
 
 
 def define(

@@ -23,7 +23,7 @@ from jax import lax
 from jax.interpreters import ad, batching, mlir
 
 from . import _ffi
-from ._primitive import Primitive
+from ._primitive import Primitive, naming
 
 # --- sliced_matmul ---------------------------------------------------------------------------------------------------
 
@@ -45,6 +45,8 @@ def sliced_matmul(a: jax.Array, b: jax.Array) -> jax.Array:
     Raises: TypeError for a dtype other than float64 or too small a rank; ValueError for shapes that do not fit.
     Source: the seed, equations (3) and (4).
     """
+    with naming("jaxmd.sliced_matmul"):
+        a, b = jnp.asarray(a), jnp.asarray(b)
     return sliced_matmul_p.bind(*_ffi.unify((a, b)))
 
 

@@ -14,6 +14,7 @@ from ._operands import (
     broadcast_shapes,
     check_limbs,
     is_operand,
+    naming,
     operand_limbs,
     result_limbs,
 )
@@ -30,7 +31,9 @@ def matmul(a: Any, b: Any, engine: Engine, accuracy: Accuracy, addend: Any) -> L
     prepared = [x for x in (a, b) if isinstance(x, Prepared)]
     operands = [x for x in (a, b, addend) if x is not None and not isinstance(x, Prepared)]
     limbs = _check_prepared(a, b, operands, engine, accuracy) if prepared else result_limbs(*operands)
-    left, right = (x.limbs if isinstance(x, Prepared) else operand_limbs(x, limbs) for x in (a, b))
+    with naming(who):
+        left, right = (x.limbs if isinstance(x, Prepared) else operand_limbs(x, limbs) for x in (a, b))
+        plus = None if addend is None else operand_limbs(addend, limbs)
     shape_a, shape_b = left[0].shape, right[0].shape
     if not shape_a or not shape_b:
         raise TypeError(f"{who}: a has shape {shape_a} and b has shape {shape_b}; at least one axis each was wanted.")
@@ -46,8 +49,8 @@ def matmul(a: Any, b: Any, engine: Engine, accuracy: Accuracy, addend: Any) -> L
     shape = (*batch, *rows, *columns)
     full = (*batch, left[0].shape[-2], right[0].shape[-1])
     added = None
-    if addend is not None:
-        added = tuple(x.reshape(full) for x in broadcast_as(who, "addend", operand_limbs(addend, limbs), shape))
+    if plus is not None:
+        added = tuple(x.reshape(full) for x in broadcast_as(who, "addend", plus, shape))
     if prepared:
         factors = (x if isinstance(x, Prepared) else y for x, y in ((a, left), (b, right)))
         product = _prepared.matmul_prepared(*factors, limbs=limbs, accuracy=accuracy, addend=added)
@@ -86,7 +89,7 @@ def prepare(x: Any, side: str, *, limbs: int | None = None) -> Prepared:
     """A factor encoded in residues once, for many products: `matmul(prepare(a, "left"), b)`.
 
     The result is a pytree with the batch axes first in every leaf: it passes through jit, vmap and scan whole, mapped
-    over its batch or made inside. `matmul` (and `@` beside a MultiDouble) takes it in place of the factor, for engine
+    over its batch or made inside. `matmul` (and `@`) takes it in place of the factor, for engine
     "int8". Accuracy "normwise" gives the bits of the unprepared product; "componentwise" is within the same bound, not
     always the same bits. Its arrays belong together: make another one instead of changing them.
 
@@ -103,14 +106,15 @@ def prepare(x: Any, side: str, *, limbs: int | None = None) -> Prepared:
     """
     who = "jaxmd.prepare"
     _ffi.require_x64(who)
-    if side not in _prepared.SIDES:
+    if not isinstance(side, str) or side not in _prepared.SIDES:
         raise ValueError(f"{who}: side is {side!r}; 'left' or 'right' was wanted.")
     if not is_operand(x):
         raise TypeError(f"{who}: x is {type(x).__name__}; a MultiDouble or an array was wanted.")
     if limbs is not None:
         check_limbs(who, limbs)
     count = result_limbs(x) if limbs is None else limbs
-    operand = operand_limbs(x, count)
+    with naming(who):
+        operand = operand_limbs(x, count)
     if operand[0].ndim < 2:
         raise TypeError(f"{who}: x has shape {operand[0].shape}; at least two axes were wanted.")
     return _prepared.prepare(operand, side, count)

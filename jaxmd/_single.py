@@ -89,9 +89,9 @@ def product(a: Any, b: Any, engine: str, *, emulate: bool) -> jax.Array:
         names = ", ".join(map(repr, get_args(SingleEngine)))
         raise ValueError(f"{_NAME}: engine is {engine!r}; must be one of {names}.")
     for name, x in (("a", a), ("b", b)):
-        dtype = getattr(x, "dtype", type(x).__name__)
-        if dtype != jnp.float32 or jnp.ndim(x) == 0:
-            raise TypeError(f"{_NAME}: {name} is {dtype} of shape {jnp.shape(x)}; float32 with an axis is wanted.")
+        if getattr(x, "dtype", None) != jnp.float32 or jnp.ndim(x) == 0:
+            kind = f"{x.dtype} of shape {x.shape}" if hasattr(x, "dtype") else type(x).__name__
+            raise TypeError(f"{_NAME}: {name} is {kind}; float32 with an axis is wanted.")
     x, y = jnp.asarray(a), jnp.asarray(b)
     x = x[None] if a.ndim == 1 else x
     y = y[:, None] if b.ndim == 1 else y
@@ -107,7 +107,11 @@ def _with_batch(a: jax.Array, b: jax.Array, engine: str, emulate: bool) -> jax.A
     if not batch_b and batch_a:  # one b for the whole batch: rows of all members together
         c = bind(a.reshape(math.prod(batch_a) * a.shape[-2], a.shape[-1]), b, engine, emulate)
         return c.reshape(*batch_a, a.shape[-2], b.shape[-1])
-    batch = jnp.broadcast_shapes(batch_a, batch_b)
+    try:
+        batch = jnp.broadcast_shapes(batch_a, batch_b)
+    except ValueError:
+        shapes = f"a has shape {a.shape} and b has shape {b.shape}"
+        raise ValueError(f"{_NAME}: {shapes}; leading axes that broadcast together are wanted.") from None
     a = jnp.broadcast_to(a, (*batch, *a.shape[-2:]))
     return bind(a, jnp.broadcast_to(b, (*batch, *b.shape[-2:])), engine, emulate)
 

@@ -14,7 +14,7 @@ import jax.numpy as jnp
 
 from . import _arith, _ffi
 from ._array import MultiDouble
-from ._operands import check_limbs
+from ._operands import check_limbs, naming
 
 
 def uniform(key: Any, shape: int | Sequence[int] = (), limbs: int = 2) -> MultiDouble:
@@ -32,7 +32,8 @@ def uniform(key: Any, shape: int | Sequence[int] = (), limbs: int = 2) -> MultiD
     who = "jaxmd.random.uniform"
     _ffi.require_x64(who)
     check_limbs(who, limbs)
-    return MultiDouble(_arith.renormalize(_digits(key, _shape(shape), limbs), limbs))
+    with naming(who):
+        return MultiDouble(_arith.renormalize(_digits(key, _shape(shape), limbs), limbs))
 
 
 def normal(key: Any, shape: int | Sequence[int] = (), limbs: int = 2) -> MultiDouble:
@@ -56,8 +57,9 @@ def normal(key: Any, shape: int | Sequence[int] = (), limbs: int = 2) -> MultiDo
     who = "jaxmd.random.normal"
     _ffi.require_x64(who)
     check_limbs(who, limbs)
-    leading, tail = jax.random.split(key)
-    z = jax.random.normal(leading, _shape(shape), jnp.float64)
+    with naming(who):
+        leading, tail = jax.random.split(key)
+        z = jax.random.normal(leading, _shape(shape), jnp.float64)
     bits = jax.lax.bitcast_convert_type(z, jnp.int64) & (0x7FF << 52)
     # A power of two, at least 2^-60, which matters for the z that is 0.
     power = jax.lax.bitcast_convert_type(jnp.maximum(bits, (1023 - 60) << 52), jnp.float64)
@@ -68,7 +70,10 @@ def normal(key: Any, shape: int | Sequence[int] = (), limbs: int = 2) -> MultiDo
 
 
 def _shape(shape: int | Sequence[int]) -> tuple[int, ...]:
-    return (shape,) if isinstance(shape, int) else tuple(shape)
+    lengths = (shape,) if isinstance(shape, int) else tuple(shape)
+    if any(isinstance(n, int) and n < 0 for n in lengths):
+        raise ValueError(f"shape is {shape}; lengths of at least 0 were wanted.")
+    return lengths
 
 
 @partial(jax.jit, static_argnums=(1, 2))

@@ -40,7 +40,7 @@ def test_componentwise_is_within_the_bound(limbs, k, spread):
     multiply = jax.jit(jaxmd.matmul)
     c = multiply(left, right)
     assert oracles.product_error(c.limbs, a.limbs, b.limbs, limbs) <= 1
-    for other in (multiply(left, b), multiply(a, right), multiply(left, right), left @ b, a @ right):
+    for other in (multiply(left, b), multiply(a, right), multiply(left, right), left @ b, a @ right, left @ right):
         bits(other, c)
 
 
@@ -118,9 +118,11 @@ def test_refusals():
         jaxmd.matmul(left, right, accuracy="exact")
     with pytest.raises(ValueError, match="engine is 'fp64'"):
         jaxmd.matmul(left, right, engine="fp64")
-    for product in (lambda: left @ np.ones((6, 2)), lambda: np.ones((4, 4)) @ right, lambda: left @ right):
-        with pytest.raises(TypeError, match="operand"):
-            product()
+    with pytest.raises(ValueError, match="a was prepared as the right factor"):
+        right @ left
+    for wrong in (lambda: left @ "text", lambda: None @ right, lambda: [[1.0] * 6] @ right):
+        with pytest.raises(TypeError, match="unsupported operand"):
+            wrong()
     with pytest.raises(ValueError, match="side is 'middle'"):
         jaxmd.prepare(a, "middle")
     with pytest.raises(TypeError, match="at least two axes"):
@@ -128,4 +130,6 @@ def test_refusals():
     with pytest.raises(ValueError, match="limbs is 17"):
         jaxmd.prepare(a, "left", limbs=17)
     assert jaxmd.matmul(left, np.ones((6, 2))).num_limbs == 2
+    for product in (lambda: np.ones((4, 6)) @ right, lambda: jnp.ones((4, 6)) @ right, lambda: left @ np.ones((6, 5))):
+        assert jax.eval_shape(product).shape == (4, 5)
     assert jaxmd.matmul(jaxmd.prepare(MultiDouble(a.limbs[:1]), "left"), np.ones((6, 2))).num_limbs == 1

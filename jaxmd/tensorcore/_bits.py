@@ -116,7 +116,7 @@ FORMATS: Mapping[str, Format] = {
 def format_of(name: str | Format, who: str) -> Format:
     if isinstance(name, Format):
         return name
-    if name not in FORMATS:
+    if not isinstance(name, str) or name not in FORMATS:
         raise ValueError(f"{who}: format {name!r} came; wanted one of {', '.join(FORMATS)}.")
     return FORMATS[name]
 
@@ -168,10 +168,19 @@ def require_x64(f: Format, who: str) -> None:
         )
 
 
+def as_array(x: Any, who: str, name: str) -> jax.Array:
+    """x as JAX takes it, or an error that says what came."""
+    try:
+        return jnp.asarray(x)
+    except (TypeError, ValueError):
+        kind = f"an array of {x.dtype}" if isinstance(x, np.ndarray) else type(x).__name__
+        raise TypeError(f"{who}: {name} is {kind}; an array of bits was wanted (see `to_bits`).") from None
+
+
 def words(x: Any, f: Format, who: str, name: str) -> jax.Array:
     """Bits as the model takes them: uint32, or uint64 for f64."""
     require_x64(f, who)
-    x = jnp.asarray(x)
+    x = as_array(x, who, name)
     if x.dtype not in (f.word, np.dtype(f.word.__name__[1:])):
         raise TypeError(
             f"{who}: {name} has type {x.dtype}; wanted bits of {f}, {np.dtype(f.word).name} (see `to_bits`)."
@@ -228,7 +237,10 @@ def _power(e: int) -> Fraction:
 
 def value_of(bits: int, format: str | Format) -> Fraction | float:
     """The exact value of one bit pattern: a Fraction, or float inf, -inf, nan. Both zeros are Fraction(0)."""
-    f = format_of(format, "jaxmd.tensorcore.value_of")
+    who = "jaxmd.tensorcore.value_of"
+    f = format_of(format, who)
+    if isinstance(bits, bool) or not hasattr(bits, "__index__") or np.ndim(bits):
+        raise TypeError(f"{who}: bits is {type(bits).__name__}; one integer was wanted.")
     bits = int(bits)
     if f.is_integer:
         return Fraction(bits - (1 << f.width) if f.signed and bits >> (f.width - 1) else bits)
@@ -256,7 +268,10 @@ def bits_of(value: int | float | Fraction, format: str | Format) -> int:
             raise ValueError(f"{who}: {value} came; {f} has no such value.")
         sign = 1 << (f.exponent_bits + f.mantissa_bits + f.unused) if value < 0 else 0
         return sign | (f.infinity if math.isinf(value) else f.nan)
-    exact = Fraction(value)
+    try:
+        exact = Fraction(value)
+    except (TypeError, ValueError):
+        raise TypeError(f"{who}: value is {type(value).__name__}; an int, a float or a Fraction was wanted.") from None
     if f.is_integer:
         low = -(1 << f.mantissa_bits) if f.signed else 0
         if exact.denominator != 1 or not low <= exact < 1 << f.mantissa_bits:

@@ -7,8 +7,10 @@ rounds nothing off while its sum has no more than the p + 1 bits that ρ keeps, 
 
 from __future__ import annotations
 
+import numpy as np
+
 from ._bits import Format
-from ._specs import ROUNDINGS, Spec
+from ._specs import ROUNDINGS, Spec, check_spec
 
 
 def max_exact_k(bits_a: int, bits_b: int, spec: Spec) -> int:
@@ -28,9 +30,14 @@ def max_exact_k(bits_a: int, bits_b: int, spec: Spec) -> int:
     Source: F. A. Khattak, M. Mikaitis, Accurate Models of NVIDIA Tensor Cores (arXiv:2512.07004) have the model; the
         bound, attained for every format, is ours.
     """
-    for name, bits in (("bits_a", bits_a), ("bits_b", bits_b)):
-        if not isinstance(bits, int) or bits < 0:
-            raise ValueError(f"jaxmd.tensorcore: {name} = {bits!r} came; wanted an integer of at least 0.")
+    return _max_exact_k("jaxmd.tensorcore.max_exact_k", spec, bits_a=bits_a, bits_b=bits_b)
+
+
+def _max_exact_k(who: str, spec: Spec, *, bits_a: int, bits_b: int, **more: int) -> int:
+    check_spec(who, spec)
+    for name, bits in {"bits_a": bits_a, "bits_b": bits_b, **more}.items():
+        if isinstance(bits, bool) or not isinstance(bits, int | np.integer) or bits < 0:
+            raise ValueError(f"{who}: {name} = {bits!r} came; wanted an integer of at least 0.")
     if bits_a > _contiguous(spec.a) or bits_b > _contiguous(spec.b):
         return 0
     if spec.operation == "integer":
@@ -46,7 +53,7 @@ def is_exact(bits_a: int, bits_b: int, k: int, spec: Spec) -> bool:
 
     `was_exact` answers the same for given operands, where a bound for all of them says too little.
     """
-    return k <= max_exact_k(bits_a, bits_b, spec)
+    return k <= _max_exact_k("jaxmd.tensorcore.is_exact", spec, bits_a=bits_a, bits_b=bits_b, k=k)
 
 
 def _contiguous(f: Format) -> int:

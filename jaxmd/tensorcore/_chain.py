@@ -22,7 +22,7 @@ import numpy as np
 from jax import lax
 
 from ._bits import words
-from ._specs import Spec
+from ._specs import Spec, check_spec
 from ._steps import add, run, run_exactly
 
 SPLIT_BYTES = 128  # of k: parts of a split product are multiples of so many
@@ -40,6 +40,7 @@ def fused_dot_add(a: Any, b: Any, c: Any, spec: Spec) -> jax.Array:
     Raises: TypeError for other types (float64 with x64 off among them), ValueError for other shapes.
     """
     who = "jaxmd.tensorcore.fused_dot_add"
+    check_spec(who, spec)
     a, b, c = words(a, spec.a, who, "a"), words(b, spec.b, who, "b"), words(c, spec.c, who, "c")
     if a.ndim == 0 or a.shape != b.shape or a.shape[:-1] != c.shape or a.shape[-1] > spec.length:
         raise ValueError(
@@ -115,11 +116,14 @@ def matmul(
     Raises: TypeError for other types, ValueError for other shapes, parts or intervals.
     """
     who = "jaxmd.tensorcore.matmul"
+    check_spec(who, spec)
     a, b = words(a, spec.a, who, "a"), words(b, spec.b, who, "b")
     if a.ndim < 2 or b.ndim < 2 or a.shape[:-2] != b.shape[:-2] or a.shape[-1] != b.shape[-2]:
         raise ValueError(
             f"{who}: a has shape {a.shape} and b has shape {b.shape}; leading and inner dimensions must agree."
         )
+    if not isinstance(promote_every, int | None):
+        raise TypeError(f"{who}: promote_every is {type(promote_every).__name__}; an integer or None was wanted.")
     if promote_every is not None and (promote_every < 1 or promote_every % spec.k):
         raise ValueError(f"{who}: promote_every = {promote_every} came; wanted a multiple of k = {spec.k}.")
     if promote_every is not None and spec.operation != "fused":
@@ -141,6 +145,8 @@ def _parts(who: str, k: int, split_k: int | Sequence[int], spec: Spec) -> list[t
         grain = SPLIT_BYTES * 8 // spec.a.width
         length = max(1, math.ceil(k / grain / split_k)) * grain
         return [(l, min(l + length, k)) for l in range(0, max(k, 1), length)]
+    if not isinstance(split_k, Sequence) or not all(isinstance(x, int) for x in split_k):
+        raise TypeError(f"{who}: split_k = {split_k!r} came; wanted an integer or lengths of parts.")
     ends = np.cumsum([0, *split_k]).tolist()
     if ends[-1] != k or min(split_k) < 1:
         raise ValueError(f"{who}: split_k = {tuple(split_k)} came; wanted positive lengths that add up to {k}.")
@@ -171,6 +177,7 @@ _add = jax.jit(add, static_argnums=2)
 
 
 def _operands(who: str, a: Any, b: Any, c: Any, spec: Spec, chain: bool = False) -> tuple[jax.Array, ...]:
+    check_spec(who, spec)
     a, b, c = words(a, spec.a, who, "a"), words(b, spec.b, who, "b"), words(c, spec.c, who, "c")
     fits = a.ndim >= 2 and b.ndim >= 2 and a.shape[:-2] == b.shape[:-2] == c.shape[:-2]
     fits = fits and a.shape[-1] == b.shape[-2] and c.shape[-2:] == (a.shape[-2], b.shape[-1])

@@ -18,7 +18,7 @@ import numpy as np
 from ._bits import FORMATS, Format, bits_of, floor_log2, value_of
 from ._explain_text import text
 from ._fma import PRECEDENCE, QUIET
-from ._specs import ROUNDINGS, Rounding, Spec
+from ._specs import ROUNDINGS, Rounding, Spec, check_spec
 
 Number = Fraction | float  # a float is inf, -inf or nan
 
@@ -102,8 +102,9 @@ def explain(a: Any, b: Any, c: Any, spec: Spec) -> Explanation:
     Raises: ValueError for numbers that the formats do not hold, and for too many.
     """
     who = "jaxmd.tensorcore.explain"
-    x, y = _row(a, spec.a), _row(b, spec.b)
-    z = _row(c if hasattr(c, "dtype") else [c], spec.c)
+    check_spec(who, spec)
+    x, y = _row(a, spec.a, who, "a"), _row(b, spec.b, who, "b")
+    z = _row(c if hasattr(c, "dtype") else [c], spec.c, who, "c")
     if len(x) != len(y) or len(x) > spec.k or len(z) != 1:
         raise ValueError(
             f"{who}: {len(x)} and {len(y)} factors and {len(z)} addends came; wanted equal numbers up to {spec.k}, and "
@@ -139,12 +140,18 @@ def explain(a: Any, b: Any, c: Any, spec: Spec) -> Explanation:
     return Explanation(named, tuple(steps), bits, value_of(bits, spec.d), exact, chain)
 
 
-def _row(x: Any, f: Format) -> list[int]:
+def _row(x: Any, f: Format, who: str, name: str) -> list[int]:
     if hasattr(x, "dtype") and np.issubdtype(x.dtype, np.unsignedinteger):
         return [int(v) for v in np.asarray(x).ravel()]
     if hasattr(x, "dtype") and f.dtype is not None and x.dtype == f.dtype:
         return [int(v) for v in np.asarray(x).ravel().view(f.word)]
-    return [bits_of(v.item() if hasattr(v, "item") else v, f) for v in x]
+    if isinstance(x, str) or not hasattr(x, "__iter__"):
+        raise TypeError(f"{who}: {name} is {type(x).__name__}; numbers or an array of bits were wanted.")
+    row = [v.item() if isinstance(v, np.generic) or getattr(v, "shape", None) == () else v for v in x]
+    for v in row:
+        if not isinstance(v, int | float | Fraction):
+            raise TypeError(f"{who}: {name} holds a {type(v).__name__}; numbers or an array of bits were wanted.")
+    return [bits_of(v, f) for v in row]
 
 
 def _product(p: Number, q: Number) -> Number:

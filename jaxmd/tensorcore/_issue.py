@@ -10,14 +10,15 @@ import jax.numpy as jnp
 import numpy as np
 
 from .. import _ffi
-from ._bits import Format, require_x64
-from ._specs import Spec
+from ._bits import Format, as_array, require_x64
+from ._specs import Spec, check_spec
 
 COLUMNS = 8  # n of every instruction that is issued
 
 
 def rows(spec: Spec) -> int:
     """m of the instruction: 64 for wgmma, 8 for m8n8k4, else 16."""
+    check_spec("jaxmd.tensorcore.rows", spec)
     if spec.instruction.startswith("wgmma"):
         return 64
     return 8 if ".m8n8" in spec.instruction else 16
@@ -49,6 +50,7 @@ def issue(
         `mma`, and for options that the instruction does not have.
     """
     who = "jaxmd.tensorcore.issue"
+    check_spec(who, spec)
     wgmma = spec.instruction.startswith("wgmma")
     a_from = a_from or ("shared" if wgmma else "registers")
     if a_from not in ("shared", "registers"):
@@ -97,7 +99,7 @@ def _has_kernel(spec: Spec) -> bool:
 
 def _unsigned(x: Any, f: Format, who: str, name: str) -> jax.Array:
     require_x64(f, who)
-    x = jnp.asarray(x)
+    x = as_array(x, who, name)
     if x.dtype != f.word:
         raise TypeError(f"{who}: {name} has type {x.dtype}; wanted bits of {f}, {np.dtype(f.word).name}.")
     return x

@@ -137,7 +137,10 @@ def probe(
 
     Limits: the formats need a range of about 2^34 between products, or the steps cannot be told apart (not e2m1).
     """
-    fa, fb, fd = (format_of(f, "jaxmd.tensorcore.probe") for f in (a, a if b is None else b, d))
+    who = "jaxmd.tensorcore.probe"
+    if not callable(dot):
+        raise TypeError(f"{who}: dot is {type(dot).__name__}; a function of a, b and c was wanted.")
+    fa, fb, fd = (format_of(f, who) for f in (a, a if b is None else b, d))
     return _Questions(dot, fa, fb, fd, k, takes_c).record()
 
 

@@ -19,6 +19,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
+from typing import Any
 
 from ._bits import FORMATS, Format
 
@@ -94,6 +95,12 @@ class Spec:
         return f"{self.arch} {self.instruction}: {what}"
 
 
+def check_spec(who: str, spec: Any) -> None:
+    """Refuse what is no record of an instruction."""
+    if not isinstance(spec, Spec):
+        raise TypeError(f"{who}: spec is {type(spec).__name__}; a Spec was wanted, jaxmd.tensorcore.spec(…) gives it.")
+
+
 def spec(arch: str, instruction: str) -> Spec:
     """The record of one instruction.
 
@@ -104,6 +111,9 @@ def spec(arch: str, instruction: str) -> Spec:
 
     Raises: ValueError for what `specs()` does not list.
     """
+    for name, text in (("arch", arch), ("instruction", instruction)):
+        if not isinstance(text, str):
+            raise TypeError(f"jaxmd.tensorcore.spec: {name} is {type(text).__name__}; text was wanted.")
     table = _table()
     if (arch, instruction) in table:
         return table[arch, instruction]
@@ -116,6 +126,8 @@ def spec(arch: str, instruction: str) -> Spec:
 
 def specs(arch: str | None = None) -> tuple[Spec, ...]:
     """All records, or those of one architecture."""
+    if arch is not None and not isinstance(arch, str):
+        raise TypeError(f"jaxmd.tensorcore.specs: arch is {type(arch).__name__}; text or None was wanted.")
     return tuple(s for s in _table().values() if arch in (None, s.arch))
 
 

@@ -21,7 +21,7 @@ import numpy as np
 from ._bits import Format, require_x64
 from ._chain import mma
 from ._issue import COLUMNS, issue, rows
-from ._specs import Spec
+from ._specs import Spec, check_spec
 
 KINDS = ("bits", "near", "bottom", "sub", "cancel", "specials")
 _BITS, _, _BOTTOM, _SUB, _CANCEL, _SPECIALS = range(len(KINDS))
@@ -61,6 +61,7 @@ def verify(spec: Spec, kind: str = "bits", *, outputs: int = 1_000_000, seed: in
 
     Raises: as `issue`.
     """
+    check_spec("jaxmd.tensorcore.verify", spec)
     if kind not in KINDS or (spec.operation == "integer" and kind != "bits"):
         raise ValueError(f"jaxmd.tensorcore.verify: kind {kind!r} came for {spec.instruction}; see its documentation.")
     require_x64(spec.d, "jaxmd.tensorcore.verify")
