@@ -31,14 +31,14 @@
 namespace jaxmd {
 namespace JAXMD_ISA {
 
-// `out`: where the lane's entries of channel g of the tile go. ones: how many moduli there are to store.
-template <int kSteps, bool kLoaded, Reduction kReduction>
-__device__ __forceinline__ void encode_ones(EncodeRow<kSteps>& row, int tile, int8_t* out, int64_t eight_channels,
-                                            int ones) {
-  const int4* constants = reinterpret_cast<const int4*>(row.shared + row.layout.constants) + tile * 16 + row.g;
+// `out`: where the lane's entries of channel g of the tile go. left: how many channels there are from it on.
+template <bool kLoaded, Reduction kReduction, int kSteps>
+__device__ __forceinline__ void encode_ones(EncodeRow<kSteps>& row, const unsigned char* tile, int8_t* out,
+                                            int64_t eight_channels, int left) {
+  const int4* constants = reinterpret_cast<const int4*>(tile + EncodeLayout::kConstants) + row.g;
   const int4 m[2] = {constants[0], constants[8]};
   int sums[4][4];
-  row.multiply(sums, tile, kLoaded);
+  row.template multiply<kLoaded>(sums, tile);
 #pragma unroll
   for (int half = 0; half < 2; ++half, out += eight_channels) {
     uint32_t packed[2];
@@ -54,7 +54,7 @@ __device__ __forceinline__ void encode_ones(EncodeRow<kSteps>& row, int tile, in
       }
       packed[q] = four_bytes(r[0], r[1], r[2], r[3]);
     }
-    if (tile * 16 + row.g + 8 * half < ones) *reinterpret_cast<uint2*>(out) = make_uint2(packed[0], packed[1]);
+    if (left > 8 * half) *reinterpret_cast<uint2*>(out) = make_uint2(packed[0], packed[1]);
   }
 }
 
@@ -69,6 +69,7 @@ __global__ void __launch_bounds__(kEncodeThreads, kSteps > 2 ? 2 : 3)
   const uint32_t tiles = static_cast<uint32_t>((task.kp + kEncodeSpan - 1) / kEncodeSpan *
                                                ((task.rows + kEncodeRows - 1) / kEncodeRows) * task.batch);
   const int64_t channel_size = task.batch * task.rows * task.kp, eight_channels = 8 * channel_size;
+  const int step = kWhole ? EncodeLayout::tile_bytes(kSteps) : layout.tile;  // from one tile of moduli to the next
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
   uint32_t* integers = reinterpret_cast<uint32_t*>(encode_shared + layout.integers);
   EncodeTile at(task, blockIdx.x, gridDim.x);
@@ -89,16 +90,19 @@ __global__ void __launch_bounds__(kEncodeThreads, kSteps > 2 ? 2 : 3)
       if (kWhole) row.load(0);
       const int64_t l = at.l0() + first + 8 * row.t;
       int8_t* out = task.out + (at.b() * task.rows + at.row0() + r) * task.kp + l;
-      const int ones = l < task.kp ? task.ones : 0, pairs = l < task.kp ? task.pairs : 0;
+      const unsigned char *moduli = encode_shared, *end = moduli + layout.one_tiles * step;
+      int left = l < task.kp ? task.ones - row.g : 0;
       int8_t* channel = out + row.g * channel_size;
 #pragma unroll 1
-      for (int i = 0; i < layout.one_tiles; ++i, channel += 2 * eight_channels) {
-        encode_ones<kSteps, kWhole, kReduction>(row, i, channel, eight_channels, ones);
+      for (; moduli < end; moduli += step, left -= 16, channel += 2 * eight_channels) {
+        encode_ones<kWhole, kReduction>(row, moduli, channel, eight_channels, left);
       }
+      end += layout.pair_tiles * step;
+      left = l < task.kp ? task.pairs - row.g : 0;
       channel = out + (task.ones + 3 * row.g) * channel_size;
 #pragma unroll 1
-      for (int i = 0; i < layout.pair_tiles; ++i, channel += 3 * eight_channels) {
-        encode_pairs(row, layout.one_tiles + i, kWhole, channel, channel_size, pairs);
+      for (; moduli < end; moduli += step, left -= 8, channel += 3 * eight_channels) {
+        encode_pairs<kWhole>(row, moduli, channel, channel_size, left > 0);
       }
     }
     at.advance();

@@ -62,17 +62,16 @@ struct FourDigits {
   }
 };
 
-// `out`: where the lane's entries of the first of the modulus's channels go. pairs: how many there are to store.
-template <int kSteps>
-__device__ __forceinline__ void encode_pairs(EncodeRow<kSteps>& row, int tile, bool loaded, int8_t* out,
-                                             int64_t channel_size, int pairs) {
-  const int pair = 8 * (tile - row.layout.one_tiles) + row.g;
-  const PairConstants m = reinterpret_cast<const PairConstants*>(row.shared + row.layout.pair_constants)[pair];
+// `out`: where the lane's entries of the first of the modulus's channels go; stored if so.
+template <bool kLoaded, int kSteps>
+__device__ __forceinline__ void encode_pairs(EncodeRow<kSteps>& row, const unsigned char* tile, int8_t* out,
+                                             int64_t channel_size, bool stored) {
+  const PairConstants m = reinterpret_cast<const PairConstants*>(tile + EncodeLayout::kConstants)[row.g];
   int sums[4][4];
-  row.multiply(sums, tile, loaded);
+  row.template multiply<kLoaded>(sums, tile);
   const FourDigits first(two_residues(m, sums[0]), two_residues(m, sums[1]));
   const FourDigits second(two_residues(m, sums[2]), two_residues(m, sums[3]));
-  if (pair >= pairs) return;
+  if (!stored) return;
   *reinterpret_cast<uint2*>(out) = make_uint2(first.a, second.a);
   *reinterpret_cast<uint2*>(out + channel_size) = make_uint2(first.b, second.b);
   *reinterpret_cast<uint2*>(out + 2 * channel_size) = make_uint2(first.sum, second.sum);

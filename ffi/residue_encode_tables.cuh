@@ -27,7 +27,7 @@ struct EncodeTask {
 constexpr int kEncodeThreads = 256, kEncodeRows = 8, kEncodeSpan = 64;  // rows and entries of k of a tile
 
 // One two-digit modulus (residue_encode_pairs.cuh).
-struct alignas(8) PairConstants {
+struct alignas(16) PairConstants {
   uint32_t minus_2p, factor;  // ceil(2^47 / p) - 2^32
 
   static __device__ PairConstants make(int32_t p) {
@@ -37,25 +37,28 @@ struct alignas(8) PairConstants {
   static __device__ int32_t start(int32_t p, int32_t bias) { return 2 * ((p << 15) + 128 * 129 - bias); }
 };
 
-// Shared memory of a block: fragments of the weights, constants of the moduli, words of the entries.
+// Shared memory of a block: tiles of moduli, then words of the entries. A tile has, at these bytes,
+//   0            [8] times four: what the sums of rows g and g + 8 start from, each twice
+//   kConstants   [16] or [8] times 16 bytes, of one-digit or two-digit moduli
+//   kFragments   [steps][32 lanes] times 16 bytes of the weights
 struct EncodeLayout {
-  int words, steps;                               // of an integer; k32 steps of the product
+  int words, steps;           // of an integer; k32 steps of the product: 1 or even
   int one_tiles, pair_tiles;  // of 16 and of 8 moduli
-  int starts;                 // offsets in bytes: [tiles][8], what the sums of rows g and g + 8 start from, each twice
-  int constants, pair_constants, integers, size;
-  int row;  // words from one row of entries to the next
+  int tile, integers, size;   // in bytes
+  int row;                    // words from one row of entries to the next
+
+  static constexpr int kConstants = 128, kFragments = 384;
+  __host__ __device__ static constexpr int tile_bytes(int steps) { return kFragments + steps * 512; }
 
   static constexpr int kWord = 66;  // words from one word of an entry to the next: 64 entries, 2 mod 32
 
   __host__ __device__ EncodeLayout(int ones, int pairs, int bits) {
     words = word_count(bits);
-    steps = (words + 7) / 8;
+    steps = words <= 8 ? 1 : (words + 15) / 16 * 2;
     one_tiles = (ones + 15) / 16;
     pair_tiles = (pairs + 7) / 8;
-    starts = (one_tiles + pair_tiles) * steps * 512;
-    constants = starts + (one_tiles + pair_tiles) * 128;
-    pair_constants = constants + one_tiles * 256;
-    integers = pair_constants + pair_tiles * 64;
+    tile = tile_bytes(steps);
+    integers = (one_tiles + pair_tiles) * tile;
     row = (steps * 8 * kWord + 31) / 32 * 32 + 32 / kEncodeRows;  // lanes along rows or along k: no bank conflicts
     size = integers + kEncodeRows * row * 4;
   }
@@ -115,11 +118,12 @@ __device__ __forceinline__ int direct_reduce(int minus_p, float inverse, float o
 }
 // The least sum of one-digit modulus i, from its weights in shared memory.
 __device__ inline int32_t least_sum(const EncodeLayout& layout, int i, const unsigned char* shared) {
+  const auto* fragments = reinterpret_cast<const uint32_t*>(shared + i / 16 * layout.tile + layout.kFragments);
   int32_t least = 0;
   for (int s = 0; s < layout.steps; ++s) {
     for (int t = 0; t < 8; ++t) {
-      const int lane = (i / 16 * layout.steps + s) * 32 + i % 8 * 4 + t / 2;
-      const uint32_t packed = reinterpret_cast<const uint32_t*>(shared)[4 * lane + t % 2 * 2 + i % 16 / 8];
+      const int word = (32 * s + i % 8 * 4 + t / 2) * 4 + t % 2 * 2 + i % 16 / 8;
+      const uint32_t packed = fragments[word];
       for (int b = 0; b < 32; b += 8) least += 255 * min(static_cast<int32_t>(static_cast<int8_t>(packed >> b)), 0);
     }
   }
@@ -137,11 +141,11 @@ __device__ inline void fill_encode_tables(const EncodeTask& task, const EncodeLa
       const int32_t w = weight_byte(task, layout, tile, row, byte + s);
       packed |= (static_cast<uint32_t>(w) & 0xff) << (8 * s);
     }
-    reinterpret_cast<uint32_t*>(shared)[i] = packed;
+    reinterpret_cast<uint32_t*>(shared + tile * layout.tile + layout.kFragments)[i % (layout.steps * 128)] = packed;
   }
   __syncthreads();
-  int* starts = reinterpret_cast<int*>(shared + layout.starts);
   for (int i = threadIdx.x; i < task.ones; i += kEncodeThreads) {
+    unsigned char* tile = shared + i / 16 * layout.tile;
     const int32_t p = task.moduli[i], bias = bias_mod(task, i, layout.words);
     int4 constants;
     int32_t start = -bias;
@@ -153,15 +157,15 @@ __device__ inline void fill_encode_tables(const EncodeTask& task, const EncodeLa
       constants = make_int4(-p, __float_as_int(__frcp_rn(static_cast<float>(p))), __float_as_int(first.offset), 0);
       start = first.sum;
     }
-    reinterpret_cast<int4*>(shared + layout.constants)[i] = constants;
-    for (int e = 0; e < 2; ++e) starts[(i / 16 * 8 + i % 8) * 4 + i % 16 / 8 * 2 + e] = start;
+    reinterpret_cast<int4*>(tile + layout.kConstants)[i % 16] = constants;
+    reinterpret_cast<int2*>(tile)[i % 8 * 2 + i % 16 / 8] = make_int2(start, start);
   }
   for (int i = threadIdx.x; i < task.pairs; i += kEncodeThreads) {
     const int32_t p = task.moduli[task.ones + i], bias = bias_mod(task, task.ones + i, layout.words);
-    reinterpret_cast<PairConstants*>(shared + layout.pair_constants)[i] = PairConstants::make(p);
-    for (int e = 0; e < 4; ++e) {
-      starts[(8 * layout.one_tiles + i) * 4 + e] = e < 2 ? 0 : PairConstants::start(p, bias);
-    }
+    const int32_t start = PairConstants::start(p, bias);
+    unsigned char* tile = shared + (layout.one_tiles + i / 8) * layout.tile;
+    reinterpret_cast<PairConstants*>(tile + layout.kConstants)[i % 8] = PairConstants::make(p);
+    reinterpret_cast<int4*>(tile)[i % 8] = make_int4(0, 0, start, start);
   }
 }
 
