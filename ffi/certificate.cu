@@ -4,8 +4,9 @@
 // Results: row s32 [.., m], column s32 [.., n], certified pred [], shift s32 [.., k] (zeros), and scratch: exponents of
 //   slabs s32 [.., m, parts] and [.., parts, n], magnitudes s8 [.., m, kp] and [.., n, kp]; with kp = 0 the limbs need
 //   only be settled.
-// Three launches: exponents of slabs, magnitudes, least product. Each kernel's header says what it computes; together
-// they are `settled_exponents`, `shared_exponent` (jaxmd/_slices.py), `magnitudes` and `least` (jaxmd/_magnitudes.py).
+// Two launches, grids with magnitudes and the least product, or three where k was cut in slabs. Each kernel's header
+// says what it computes; together they are `settled_exponents`, `shared_exponent` (jaxmd/_slices.py), `magnitudes` and
+// `least` (jaxmd/_magnitudes.py).
 // Never captured in a CUDA graph, and so the branch on its answer is not either: XLA records a graph again whenever its
 //   buffers have moved, which takes longer than all the rest of a small product.
 #define JAXMD_ISA cuda
@@ -15,7 +16,6 @@
 #include <algorithm>
 #include <string>
 
-#include "certificate_exponents.cuh"
 #include "certificate_least.cuh"
 #include "certificate_magnitudes.cuh"
 #include "product_args.h"
@@ -28,35 +28,44 @@ namespace ffi = xla::ffi;
 
 constexpr const char* kName = "jaxmd_certificate";
 
-// Slabs of a multiple of `unit` entries, `parts` of which cover k.
-int64_t slab_of(int64_t k, int64_t parts, int64_t unit) { return quotient(quotient(k, parts), unit) * unit; }
+// Warps a row: as few as occupy the device, and no more than have four entries a lane.
+int warps_of_row(int64_t rows, int64_t slab, int64_t parts) {
+  int warps = 1;
+  while (warps < kGridWarps && 128 * warps < slab && rows * warps * parts < 128 * kGridWarps) warps *= 2;
+  return warps;
+}
 
-cudaError_t launch_exponents(cudaStream_t stream, const ExponentTask& task) {
+// Columns a block: more of them where they are short and occupy the device all the same.
+int columns_of_block(int64_t batch, int64_t rows, int64_t k) {
+  return k <= 512 && batch * quotient(rows, kMostColumns) >= 256 ? kMostColumns : 8;
+}
+
+cudaError_t launch_grids(cudaStream_t stream, const GridTask& task) {
   const int limbs = std::max(task.a.x.count, task.b.x.count);
-  const auto kernel = limbs == 1   ? exponents_kernel<1>
-                      : limbs == 2 ? exponents_kernel<2>
-                      : limbs <= 4 ? exponents_kernel<4>
-                      : limbs <= 8 ? exponents_kernel<8>
-                                   : exponents_kernel<kMaxProductLimbs>;
-  const int64_t blocks = std::max<int64_t>(1, task.blocks_a + task.blocks_b);
-  kernel<<<static_cast<unsigned>(blocks), kExponentThreads, 0, stream>>>(task);
+  const auto kernel = limbs == 1   ? grids_kernel<1>
+                      : limbs == 2 ? grids_kernel<2>
+                      : limbs <= 4 ? grids_kernel<4>
+                      : limbs <= 8 ? grids_kernel<8>
+                                   : grids_kernel<kMaxProductLimbs>;
+  if (task.kp == 0) {
+    const cudaError_t status = cudaMemsetAsync(task.certified, 1, 1, stream);
+    if (status != cudaSuccess) return status;
+  }
+  const unsigned blocks = std::max(1u, task.a.blocks * task.a.parts + task.b.blocks * task.b.parts);
+  kernel<<<blocks, kGridThreads, 0, stream>>>(task);
+  const unsigned rows = task.a.parts > 1 ? task.a.blocks : 0, columns = task.b.parts > 1 ? task.b.blocks : 0;
+  if (rows + columns > 0) combine_kernel<<<rows + columns, kGridThreads, 0, stream>>>(task, rows);
   return cudaGetLastError();
 }
 
-cudaError_t launch_magnitudes(cudaStream_t stream, const MagnitudeTask& task) {
-  const int64_t blocks = std::max<int64_t>(1, task.blocks_a + task.blocks_b);
-  magnitudes_kernel<<<static_cast<unsigned>(blocks), kMagnitudeThreads, 0, stream>>>(task);
-  return cudaGetLastError();
-}
-
-// A block walks over so many tiles that some thousand blocks remain.
+// A block walks over so many tiles that two blocks a multiprocessor remain.
 cudaError_t launch_least(cudaStream_t stream, LeastTask task, int64_t batch) {
-  constexpr int64_t kBlocks = 1584, kMost = 65535;
+  constexpr int64_t kBlocks = 264, kMost = 65535;
   const bool narrow = task.kp <= 256;
   const auto kernel = narrow ? least_kernel<8> : least_kernel<16>;
   const int64_t tiles = quotient(task.n, narrow ? kLeastColumns<8> : kLeastColumns<16>);
   const int64_t rows = quotient(task.m, kLeastRows);
-  task.tiles = std::clamp<int64_t>(tiles * rows * batch / kBlocks, 1, 32);
+  task.tiles = std::clamp<int64_t>(tiles * rows * batch / kBlocks, 1, 64);
   for (int64_t z = 0; z < batch; z += kMost) {
     for (int64_t y = 0; y < rows; y += kMost) {
       LeastTask part = task;
@@ -78,18 +87,18 @@ ffi::Error certificate(cudaStream_t stream, int64_t lhs_limbs, int64_t bound, ff
                        ffi::Result<ffi::Buffer<ffi::S32>> shift, ffi::Result<ffi::Buffer<ffi::S32>> part_a,
                        ffi::Result<ffi::Buffer<ffi::S32>> part_b, ffi::Result<ffi::Buffer<ffi::S8>> u,
                        ffi::Result<ffi::Buffer<ffi::S8>> v) {
-  ExponentTask exponents;
+  GridTask grids;
   Dimensions a, b;
   ProductShape shape;
   const int64_t rhs_limbs = static_cast<int64_t>(args.size()) - lhs_limbs;
-  JAXMD_CHECK(operand_limbs(kName, args, 0, lhs_limbs, &a, &exponents.a.x));
-  JAXMD_CHECK(operand_limbs(kName, args, lhs_limbs, rhs_limbs, &b, &exponents.b.x));
+  JAXMD_CHECK(operand_limbs(kName, args, 0, lhs_limbs, &a, &grids.a.x));
+  JAXMD_CHECK(operand_limbs(kName, args, lhs_limbs, rhs_limbs, &b, &grids.b.x));
   JAXMD_CHECK(product_shape(kName, a, b, &shape));
   const size_t keep = a.size() - 2;
   const int64_t kp = u->dimensions().size() == a.size() ? u->dimensions()[keep + 1] : 0;
   const int64_t parts_a = part_a->dimensions().size() == a.size() ? part_a->dimensions()[keep + 1] : 0;
   const int64_t parts_b = part_b->dimensions().size() == a.size() ? part_b->dimensions()[keep] : 0;
-  if (kp % 32 != 0 || kp > kLeastMost || parts_a < 1 || parts_b < 1) {
+  if (kp % 32 != 0 || kp > kMostMagnitudes || parts_a < 1 || parts_b < 1) {
     return invalid(kName, "scratch has " + std::to_string(kp) + " magnitudes, " + std::to_string(parts_a) + " and " +
                               std::to_string(parts_b) + " slabs; wanted a multiple of 32 up to 512, and 1 or more.");
   }
@@ -102,33 +111,30 @@ ffi::Error certificate(cudaStream_t stream, int64_t lhs_limbs, int64_t bound, ff
   JAXMD_CHECK(expect_shape(kName, "u", u->dimensions(), a, keep, {shape.m, kp}));
   JAXMD_CHECK(expect_shape(kName, "v", v->dimensions(), a, keep, {shape.n, kp}));
 
-  exponents.certified = certified->typed_data();
-  exponents.batch = shape.batch;
-  exponents.k = shape.k;
-  exponents.a.rows = shape.m;
-  exponents.a.part = part_a->typed_data();
-  exponents.a.parts = parts_a;
-  exponents.a.slab = slab_of(shape.k, parts_a, 32);
-  exponents.b.rows = shape.n;
-  exponents.b.part = part_b->typed_data();
-  exponents.b.parts = parts_b;
-  exponents.b.slab = slab_of(shape.k, parts_b, kExponentWarps);
-  exponents.blocks_a = quotient(shape.batch * shape.m, kExponentWarps) * parts_a;
-  exponents.blocks_b = shape.batch * parts_b * quotient(shape.n, 32);
+  grids.certified = certified->typed_data();
+  grids.shift = shift->typed_data();
+  grids.batch = shape.batch;
+  grids.k = shape.k;
+  grids.kp = static_cast<int>(kp);
+  grids.a.part = part_a->typed_data();
+  grids.a.exponent = row->typed_data();
+  grids.a.out = u->typed_data();
+  grids.a.rows = shape.m;
+  grids.a.parts = static_cast<unsigned>(parts_a);
+  grids.a.slab = quotient(shape.k, parts_a);
+  grids.a.width = warps_of_row(shape.batch * shape.m, grids.a.slab, parts_a);
+  grids.a.blocks = static_cast<unsigned>(quotient(shape.batch * shape.m, kGridWarps / grids.a.width));
+  grids.b.part = part_b->typed_data();
+  grids.b.exponent = column->typed_data();
+  grids.b.out = v->typed_data();
+  grids.b.rows = shape.n;
+  grids.b.parts = static_cast<unsigned>(parts_b);
+  grids.b.slab = quotient(shape.k, parts_b);
+  grids.b.width = columns_of_block(shape.batch, shape.n, shape.k);
+  grids.b.groups = static_cast<unsigned>(quotient(shape.n, grids.b.width));
+  grids.b.blocks = static_cast<unsigned>(shape.batch * grids.b.groups);
 
-  MagnitudeTask magnitudes;
-  magnitudes.a = {exponents.a.x.limb[0], exponents.a.part, row->typed_data(), u->typed_data(), shape.m, parts_a};
-  magnitudes.b = {exponents.b.x.limb[0], exponents.b.part, column->typed_data(), v->typed_data(), shape.n, parts_b};
-  magnitudes.certified = certified->typed_data();
-  magnitudes.shift = shift->typed_data();
-  magnitudes.batch = shape.batch;
-  magnitudes.k = shape.k;
-  magnitudes.kp = kp;
-  magnitudes.blocks_a = quotient(shape.batch * shape.m, 8);
-  magnitudes.blocks_b = shape.batch * quotient(shape.n, 32) * magnitude_spans(kp);
-
-  cudaError_t status = launch_exponents(stream, exponents);
-  if (status == cudaSuccess) status = launch_magnitudes(stream, magnitudes);
+  cudaError_t status = launch_grids(stream, grids);
   if (status == cudaSuccess && kp * shape.batch * shape.m * shape.n > 0) {
     status = launch_least(stream, {u->typed_data(), v->typed_data(), certified->typed_data(), shape.m, shape.n, 1,
                                    static_cast<int>(kp), static_cast<int>(bound)}, shape.batch);

@@ -1,13 +1,10 @@
-// Largest settled exponents along rows of A and along columns of B, slab by slab, both operands in one launch.
+// Largest settled exponent of numbers whose limbs lie in memory at a fixed distance from one another.
 //
-//   part_a[b, i, s] = max over l in slab s of e(a_il)       part_b[b, s, j] = max over l in slab s of e(b_lj)
+//   max over q < entries of e(x at + q step),   e = `settled_exponents` of jaxmd/_slices.py
 //
-// with e = `settled_exponents` of jaxmd/_slices.py; certificate_magnitudes.cuh takes the maxima of the slabs.
-// Tiling: a warp takes a row in its slab, kAhead entries of each lane in flight; or 32 columns, a lane each, with eight
-//   warps at rows 8 apart whose maxima meet in shared memory. A block does either.
-// Exact: the leading words of two limbs tell most entries: if y's exponent is 54 below x's and x is no power of two, y
+// Exact: the leading words of two limbs tell most numbers: if y's exponent is 54 below x's and x is no power of two, y
 //   settles x, and the exponent of x is that of its own. Everything else is told from all bits, apart.
-// Cost: one pass over the limbs at the speed of memory, some ten integer operations a limb.
+// Cost: some ten integer operations a limb; the numbers of kAhead steps are in flight.
 #pragma once
 
 #include <cstdint>
@@ -18,20 +15,6 @@ namespace jaxmd {
 namespace cuda {
 
 constexpr int kZeroExponent = -16384, kUnsettled = 16384;
-constexpr int kExponentWarps = 8, kExponentThreads = 32 * kExponentWarps;
-
-// One operand in slabs of `slab` entries along k; rows counts A's rows or B's columns, `parts` the slabs.
-struct ExponentSide {
-  LimbPointers<const double> x;
-  int32_t* part;
-  int64_t rows, slab, parts;
-};
-
-struct ExponentTask {
-  ExponentSide a, b;
-  bool* certified;  // set, for the kernels that follow to clear
-  int64_t batch, k, blocks_a, blocks_b;  // blocks of A's rows, of B's columns, for all slabs
-};
 
 __device__ inline bool nonzero(uint64_t bits) { return bits << 1 != 0; }
 
@@ -118,57 +101,6 @@ __device__ inline int largest_of(const LimbPointers<const double>& x, int64_t at
     }
   }
   return top == 0 ? best : max(best, exponent_of(static_cast<uint64_t>(top) << 32 | 1, 0));
-}
-
-// Entries first, first + step, … below `end`.
-__device__ inline int64_t steps_to(int64_t first, int64_t end, int64_t step) {
-  return first < end ? (end - first + step - 1) / step : 0;
-}
-
-template <int kMost, int kAhead>
-__device__ inline void exponents_of_rows(const ExponentTask& task, int64_t block) {
-  const ExponentSide& side = task.a;
-  const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
-  const int64_t slab = block % side.parts, row = block / side.parts * kExponentWarps + warp;
-  if (row >= task.batch * side.rows) return;
-  const int64_t first = slab * side.slab + lane, end = min(task.k, (slab + 1) * side.slab);
-  const int e = largest_of<kMost, kAhead>(side.x, row * task.k + first, 32, steps_to(first, end, 32));
-  const int best = __reduce_max_sync(0xffffffffu, e);
-  if (lane == 0) side.part[row * side.parts + slab] = best;
-}
-
-template <int kMost, int kAhead>
-__device__ inline void exponents_of_columns(const ExponentTask& task, int64_t block) {
-  __shared__ int best_of_warp[kExponentWarps][32];
-  const ExponentSide& side = task.b;
-  const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
-  const int64_t groups = (side.rows + 31) / 32;
-  const int64_t j = block % groups * 32 + lane, slab = block / groups % side.parts, batch = block / groups / side.parts;
-  const int64_t first = slab * side.slab + warp, end = min(task.k, (slab + 1) * side.slab);
-  int best = 2 * kZeroExponent;
-  if (j < side.rows) {
-    const int64_t at = (batch * task.k + first) * side.rows + j, step = kExponentWarps * side.rows;
-    best = largest_of<kMost, kAhead>(side.x, at, step, steps_to(first, end, kExponentWarps));
-  }
-  best_of_warp[warp][lane] = best;
-  __syncthreads();
-  if (warp != 0 || j >= side.rows) return;
-#pragma unroll
-  for (int w = 1; w < kExponentWarps; ++w) best = max(best, best_of_warp[w][lane]);
-  side.part[(batch * side.parts + slab) * side.rows + j] = best;
-}
-
-// Operands of at most kMost limbs; blocks [0, blocks_a) take rows, the others columns.
-template <int kMost>
-__global__ void __launch_bounds__(kExponentThreads) exponents_kernel(const __grid_constant__ ExponentTask task) {
-  constexpr int kAhead = kMost <= 2 ? 4 : kMost <= 4 ? 2 : 1;
-  const int64_t block = blockIdx.x;
-  if (block == 0 && threadIdx.x == 0) *task.certified = true;
-  if (block < task.blocks_a) {
-    exponents_of_rows<kMost, kAhead>(task, block);
-  } else if (block < task.blocks_a + task.blocks_b) {  // not the one block of an empty product
-    exponents_of_columns<kMost, kAhead>(task, block - task.blocks_a);
-  }
 }
 
 }  // namespace cuda

@@ -3,7 +3,7 @@
 // Shapes: u [batch, m, kp], v [batch, n, kp] s8, nonnegative, kp <= 512 and a multiple of 32.
 // Tiling: a block of four warps has 128 rows of u, a warp 32 of them in registers for all its work, and walks over
 //   tiles of 64 columns (32 where kp > 256), which cp.async brings to shared memory one ahead. Rows and columns beyond
-//   the end repeat the last. A block that starts after one has failed does nothing.
+//   the end repeat the last. A block that starts after one has failed multiplies nothing.
 // Shared memory: 2 tiles [column][16 bytes of l] of 16 KB; the 16 bytes c of column j stand at c xor (j mod 8), so that
 //   the eight rows of an ldmatrix meet all banks.
 // Exact: integers, at most 512 * 127^2.
@@ -19,7 +19,6 @@ namespace cuda {
 
 constexpr int kLeastWarps = 4, kLeastThreads = 32 * kLeastWarps;
 constexpr int kLeastRows = 32 * kLeastWarps, kLeastTile = 16384;  // of a block; bytes of a tile
-constexpr int kLeastMost = 512;                                   // kp
 template <int kSteps>
 constexpr int kLeastColumns = kLeastTile / (32 * kSteps);  // of a tile; a row of it holds kp <= 32 kSteps
 
@@ -73,7 +72,7 @@ template <int kSteps>
 __global__ void __launch_bounds__(kLeastThreads) least_kernel(const __grid_constant__ LeastTask task) {
   constexpr int kColumns = kLeastColumns<kSteps>;
   __shared__ __align__(128) unsigned char tiles[2 * kLeastTile];
-  if (!*static_cast<volatile bool*>(task.certified)) return;
+  const bool failed = !*static_cast<volatile bool*>(task.certified);  // asked before all that is loaded next
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, steps = task.kp / 32;
   const int64_t batch = blockIdx.z, row = (blockIdx.y * int64_t{kLeastWarps} + warp) * 32 + lane / 4;
   const int8_t* const v = task.v + batch * task.n * task.kp;
@@ -94,6 +93,11 @@ __global__ void __launch_bounds__(kLeastThreads) least_kernel(const __grid_const
         u[i][s][q] = s < steps ? *reinterpret_cast<const uint32_t*>(at) : 0;
       }
     }
+  }
+
+  if (failed) {
+    cp_async_wait<0>();
+    return;
   }
 
   int least = INT32_MAX;

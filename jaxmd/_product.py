@@ -13,6 +13,7 @@ The last six appear only inside the lowering of `matmul_p` (`_matmul.py`), which
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -164,8 +165,12 @@ def certificate(
     out.insert(2, jax.ShapeDtypeStruct((), jnp.bool_))
     attributes: dict[str, Any] = {"lhs_limbs": len(a), "bound": bound}
     if platform == "cuda":  # memory for the exponents of slabs and for magnitudes
-        kept, slabs = -(-min(k, terms) // 32) * 32, [min(64, -(-k // step)) for step in (512, 128)]
-        out += [jax.ShapeDtypeStruct((*batch, *size), jnp.int32) for size in ((m, slabs[0]), (slabs[1], n))]
+        kept = -(-min(k, terms) // 32) * 32
+        # slabs of a long k, where there are fewer rows, or columns by eight, than occupy a GPU
+        static = all(isinstance(size, int) for size in (*batch, m, n))
+        few = lambda size, step: max(1, min(128 // max(1, math.prod(batch) * size), k // step)) if static else 1
+        slabs = (m, few(m, 8192)), (few(-(-n // 8), 4096), n)
+        out += [jax.ShapeDtypeStruct((*batch, *size), jnp.int32) for size in slabs]
         out += [jax.ShapeDtypeStruct((*batch, size, kept), jnp.int8) for size in (m, n)]
     else:
         attributes["terms"] = terms

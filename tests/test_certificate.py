@@ -24,7 +24,16 @@ def spoiled(x):
 @pytest.mark.parametrize("limbs", [1, 2, 3, 8])
 @pytest.mark.parametrize("terms", [_magnitudes.TERMS, _magnitudes.MOST_TERMS])
 @pytest.mark.parametrize(
-    "batch, m, k, n", [((), 130, 600, 70), ((3,), 5, 33, 200), ((2, 2), 1, 1, 1), ((), 64, 256, 64), ((), 0, 4, 3)]
+    "batch, m, k, n",
+    [
+        ((), 130, 600, 70),
+        ((3,), 5, 33, 200),
+        ((2, 2), 1, 1, 1),
+        ((), 64, 256, 64),
+        ((), 0, 4, 3),
+        pytest.param((), 3, 17000, 9, marks=pytest.mark.gpu),  # in slabs there
+        pytest.param((300,), 2, 64, 30, marks=pytest.mark.gpu),  # 32 columns a block
+    ],
 )
 def test_certificate(platform, limbs, batch, m, k, n, terms):
     """Grids; the least product of magnitudes, the bound that it reaches and the next; whether limbs are settled."""
