@@ -6,7 +6,7 @@
 // with e of certificate_exponents.cuh, `shared_exponent` and `magnitudes` of jaxmd/_slices.py and _magnitudes.py: zeros
 // have exponent 0, and magnitudes are 0 where the grid is not settled or near the end of the range. Both operands hold
 // l last, kp entries, a multiple of 32 that may be 0; zeros beyond k.
-// Tiling: a block of 16 warps has 16 / width rows of A, `width` warps a row; or `width` columns of B, 8 or 32, the lanes
+// Tiling: a block of 16 warps has 16 / width rows of A, `width` warps a row; or `width` columns of B, 8 or 32, lanes
 //   of a column 512 / width rows apart. It reads k from the end, so that what magnitudes are taken of is near when the
 //   grid is known. Few long rows are cut along k in `parts` slabs, whose maxima a second launch combines.
 // Shared memory: magnitudes of B [column][kp], a word of four more a column, so that lanes write to different banks.

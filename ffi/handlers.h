@@ -31,6 +31,7 @@
   X(two_sum)                   \
   X(two_prod)                  \
   X(exact_matmul)              \
+  X(exact_special)             \
   X(exponent_span)             \
   X(direct_matmul)             \
   X(sliced_matmul)             \

@@ -270,9 +270,10 @@ def _normwise(a: Limbs, b: Limbs, limbs: int, inner: int, engine: Engine, platfo
         return _panels.by_panels(renormalized, a, b, inner)
     row, column, settled, shift = _product.certificate(a, b, 0, 0, platform)
     if len(a) + len(b) == 2:
+        c = in_residues(a, b, (shift, shift), *(jnp.where(e == _slices.UNSETTLED, 0, e) for e in (row, column)))
+        if platform == "cuda":
+            return _product.exact_special(a[0], b[0], row, column, settled, c)
         special = (row == _slices.UNSETTLED)[..., :, None] | (column == _slices.UNSETTLED)[..., None, :]
-        row, column = (jnp.where(e == _slices.UNSETTLED, 0, e) for e in (row, column))
-        c = in_residues(a, b, (shift, shift), row, column)
         return _product.exact_entries(a, b, special.astype(jnp.int8), c)
     return lax.cond(
         settled,

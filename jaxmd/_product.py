@@ -1,14 +1,15 @@
-"""The compiled steps of a product: the triangular sliced product (a primitive), and six plain handler calls.
+"""The compiled steps of a product: the triangular sliced product (a primitive), and seven plain handler calls.
 
     sliced_matmul   [S, ..., m, k] x [S, ..., k, n] -> [S, ..., m, n]    orders g = sum_{i+j=g} A_i B_j, g < S
     exponent_span   [..., m, k] + [..., k, n] -> [..., m, n]             max over l of E_il + F_lj
     direct_matmul   limbs x limbs -> limbs                               cascaded sums, no slices
     exact_entries   limbs x limbs, flags, c -> c                         flagged entries summed exactly (Kulisch)
+    exact_special   doubles x doubles, grids, c -> c                        rows and columns with Inf or NaN, on CUDA
     certificate     limbs x limbs -> grids, certified                       what `_magnitudes.py` decides by
     uncertified     limbs, grids -> flags, count                            entries that words may not serve, on CUDA
     float64_repair  doubles x doubles, c -> c                               entries that a float64 product lost, on CUDA
 
-The last six appear only inside the lowering of `matmul_p` (`_matmul.py`), which owns batching and differentiation.
+The last seven appear only inside the lowering of `matmul_p` (`_matmul.py`), which owns batching and differentiation.
 """
 
 from __future__ import annotations
@@ -197,6 +198,18 @@ def exact_entries(
     return tuple(
         _ffi.call("jaxmd_exact_matmul", out, *a, *b, flags, *c, alias=alias, lhs_limbs=len(a), rhs_limbs=len(b))
     )
+
+
+def exact_special(
+    a: jax.Array, b: jax.Array, row: jax.Array, column: jax.Array, settled: jax.Array, c: Sequence[jax.Array]
+) -> tuple[jax.Array, ...]:
+    """c with exact sums where a row of a or a column of b holds Inf or NaN: its grid is UNSETTLED; CUDA only.
+
+    settled: whether none does; then nothing is looked at.
+    """
+    out = [jax.ShapeDtypeStruct(x.shape, jnp.float64) for x in c]
+    alias = {5 + i: i for i in range(len(c))}
+    return tuple(_ffi.call("jaxmd_exact_special", out, a, b, row, column, settled, *c, alias=alias))
 
 
 def float64_repair(a: jax.Array, b: jax.Array, c: Sequence[jax.Array]) -> tuple[jax.Array, ...]:

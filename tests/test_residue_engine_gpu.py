@@ -50,13 +50,19 @@ def test_default_accuracy_at_every_level(limbs, spread):
     assert oracles.product_error(c, a, b, limbs) <= 1
 
 
-def test_nonfinite_entries_stay_where_they_are():
-    a, b = operands(2, 50, 40, 45)
-    a[0][3, 4], a[0][7, 1], b[0][2, 5], b[0][9, 11] = np.nan, np.inf, -np.inf, np.nan
+@pytest.mark.parametrize("limbs", [1, 2])
+@pytest.mark.parametrize("batch", [(), (3,)])
+def test_nonfinite_entries_stay_where_they_are(limbs, batch):
+    a, b = operands(limbs, 50, 40, 45, batch)
+    a[0][..., 3, 4], a[0][..., 7, 1], b[0][..., 2, 5], b[0][..., 9, 11] = np.nan, np.inf, -np.inf, np.nan
     for accuracy in ("componentwise", "normwise", "exact"):
-        c = np.asarray(jax.jit(functools.partial(matmul_limbs, limbs=2, engine="int8", accuracy=accuracy))(a, b)[0])
+        run = jax.jit(functools.partial(matmul_limbs, limbs=limbs, engine="int8", accuracy=accuracy))
+        c = run(on("gpu", a), on("gpu", b))
         with np.errstate(invalid="ignore"):
-            np.testing.assert_array_equal(np.isfinite(c), np.isfinite(a[0] @ b[0]))
+            np.testing.assert_array_equal(np.isfinite(c[0]), np.isfinite(a[0] @ b[0]))
+        if accuracy != "componentwise":
+            for x, y in zip(c, run(on("cpu", a), on("cpu", b)), strict=True):
+                np.testing.assert_array_equal(x, y)
 
 
 def test_vmap_scan_and_shard_map_give_the_same_bits():
