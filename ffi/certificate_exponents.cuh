@@ -10,48 +10,14 @@
 #include <cstdint>
 
 #include "product_shape.h"
+#include "settled.h"
 
 namespace jaxmd {
 namespace cuda {
 
-constexpr int kZeroExponent = -16384, kUnsettled = 16384;
-
-__device__ inline bool nonzero(uint64_t bits) { return bits << 1 != 0; }
-
-// Whether a limb y after x settles x: half the distance to the next number bounds it.
-__device__ inline bool settles(uint64_t x, uint64_t y, bool last) {
-  constexpr uint64_t kFraction = (uint64_t{1} << 52) - 1;
-  const int ex = static_cast<int>(x >> 52) & 0x7ff, ey = static_cast<int>(y >> 52) & 0x7ff;
-  int gap = (x & kFraction) == 0 && ((x ^ y) >> 63) != 0 ? 55 : 54;
-  if (last && (y & kFraction) == 0 && (x & 1) == 0) --gap;
-  return ey + gap <= ex || !nonzero(y);
-}
-
-// The least e with |x| < 2^e where `next` follows x; x neither inf nor nan.
-__device__ inline int exponent_of(uint64_t x, uint64_t next) {
-  const int biased = static_cast<int>(x >> 52) & 0x7ff;
-  uint64_t fraction = x & ((uint64_t{1} << 52) - 1);
-  if (!nonzero(x)) return kZeroExponent;
-  if (biased == 0) {
-    int e = -1074;
-    for (; fraction != 0; fraction >>= 1) ++e;
-    return e;
-  }
-  return biased - 1022 - (fraction == 0 && nonzero(next) && ((x ^ next) >> 63) != 0 ? 1 : 0);
-}
-
-// Of the number at `at`; kUnsettled where its limbs are not settled, or inf or nan leads them.
-__device__ __noinline__ int exponent_from_all_bits(const LimbPointers<const double>& limbs, int64_t at) {
-  const auto bits = [&](int i) { return static_cast<uint64_t>(__double_as_longlong(limbs.limb[i][at])); };
-  const uint64_t leading = bits(0), second = limbs.count > 1 ? bits(1) : 0;
-  bool settled = (leading >> 52 & 0x7ff) != 0x7ff;
-  uint64_t x = leading, y = second;
-  for (int i = 1; i < limbs.count; ++i) {
-    settled &= settles(x, y, i + 1 == limbs.count);
-    x = y;
-    if (i + 1 < limbs.count) y = bits(i + 1);
-  }
-  return settled ? exponent_of(leading, second) : kUnsettled;
+// A call of its own, because few numbers need it.
+static __device__ __noinline__ int exponent_from_all_bits(const LimbPointers<const double>& limbs, int64_t at) {
+  return settled_exponent(limbs, at);
 }
 
 // Whether a number's exponent is that of its leading word's magnitude, because these bits show it settled; kMost limbs,

@@ -43,14 +43,6 @@ struct GridTask {
   int kp;
 };
 
-__device__ inline int shared_exponent(int largest) { return largest < kZeroExponent / 2 ? 0 : largest; }
-
-// 2^7 / 2^exponent, or 0 where magnitudes are to be 0.
-__device__ inline double magnitude_factor(int exponent) {
-  if (exponent <= 7 - 1022 || exponent >= kUnsettled) return 0.0;
-  return __longlong_as_double(static_cast<long long>(7 - exponent + 1023) << 52);
-}
-
 // Four magnitudes at x, x + step, …, the first `count` of them; zeros for the others.
 __device__ inline uint32_t four_magnitudes(const double* x, int64_t step, int64_t count, double factor) {
   if (factor == 0.0) count = 0;  // x may be nan

@@ -13,11 +13,11 @@
 #include <algorithm>
 #include <string>
 
-#include "certificate_exponents.cuh"
 #include "exact_entry.cuh"
 #include "exact_launch.cuh"
 #include "kernel_launch.cuh"
 #include "product_args.h"
+#include "settled.h"
 
 namespace jaxmd {
 namespace cuda {

@@ -27,7 +27,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from jaxmd import _engines, _slices
+from jaxmd import _engines, _ffi, _slices
 
 HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parent))  # _support
@@ -152,15 +152,21 @@ def commit() -> str:
     return done.stdout.strip() or "unknown"
 
 
+def cores() -> int:
+    """The number of cores that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
 def cpu_name() -> str:
-    """The processor's name and the number of cores this process may use."""
+    """The processor's name, what multiplies int8 on it, and the number of cores."""
+    features = _ffi.cpu_features()
+    units = ", AMX" if features.get("amx_int8") else ", VNNI" if features.get("avx512_vnni") else ""
     try:
         lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
         name = next(line.split(":", 1)[1].strip() for line in lines if line.startswith("model name"))
     except (OSError, StopIteration):
         name = "CPU"
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
-    return f"{name}, {cores} cores"
+    return f"{name}{units}, {cores()} cores"
 
 
 def slice_products(limbs: int, k: int) -> int:

@@ -1,4 +1,4 @@
-"""Reading the committed JSON lines: results/h200.jsonl and results/cpu.jsonl, the last line of each case counting."""
+"""Reading the committed JSON lines, results/<machine>.jsonl: h200, cpu (AVX2), amx; the last of each case counts."""
 
 from __future__ import annotations
 

@@ -10,7 +10,6 @@ installed) multiplies integers of 53 L bits, which is what the exact product of 
 from __future__ import annotations
 
 import functools
-import os
 import time
 from typing import Any
 
@@ -183,7 +182,7 @@ def guarantee_case(report: harness.Report, n: int) -> None:
 
 
 def steps_case(report: harness.Report, limbs: int, n: int) -> None:
-    """Encode (one operand), product and decode at the base level, each a program of its own."""
+    """Encode (one operand), product and decode at the base level, and XLA's int8 product: each a program of its own."""
     plan, _ = _magnitudes.base(n, limbs)
     a, b = (x.limbs for x in product.operands(n, limbs))
     shift = jnp.zeros(n, jnp.int32)
@@ -204,6 +203,10 @@ def steps_case(report: harness.Report, limbs: int, n: int) -> None:
         report.line(f"residue_{name}", step, bytes_per_second=moved / step.seconds, error_units=error, **common)
     tops = 2 * n**3 * plan.channels / timing.seconds / 1e12
     report.line("residue_matmul", timing, tops=tops, wrong_residues=wrong(left, right, small, plan), **common)
+    few = slice(0, min(8, plan.channels))
+    _, plain = harness.measure(_residue_steps.dot, [(left[few], right[few])], 0.3)
+    tops = 2 * n**3 * len(left[few]) / plain.seconds / 1e12
+    report.line("residue_dot", plain, tops=tops, **common)
     moved = (len(plan.small) + 6 * len(plan.pairs) + 8 * limbs) * entries
     report.line("residue_decode", third, bytes_per_second=moved / third.seconds, error_units=error, **common)
 
@@ -223,7 +226,7 @@ def flint_case(report: harness.Report, limbs: int, n: int) -> None:
     except ImportError:
         report.line("skipped", engine="flint", limbs=limbs, shape=[n, n, n])
         return
-    flint.ctx.threads = os.cpu_count() or 1
+    flint.ctx.threads = harness.cores()
     size = -(-53 * limbs // 8)
     text = np.random.default_rng(1).bytes(2 * n * n * size)
     words = [int.from_bytes(text[i : i + size], "little") >> (8 * size - 53 * limbs) for i in range(0, len(text), size)]

@@ -22,7 +22,7 @@ HERE = Path(__file__).resolve().parent
 PAGES = (HERE.parents[1] / "README.md", HERE / "README.md")
 NAMES = {1: "d", 2: "dd", 3: "td", 4: "qd", 8: "od", 16: "hd"}
 MISSING = "*No lines are committed yet.*"
-MACHINES = ("h200", "cpu")
+MACHINES = ("h200", "cpu", "amx")
 
 
 def main(arguments: list[str]) -> int:
@@ -230,7 +230,7 @@ def steps(machine: str) -> Callable[[], str]:
     """The steps of a product in residues: milliseconds of each, and the rate of the int8 products."""
 
     def build() -> str:
-        records = [r for r in lines.read(machine) if r["operation"] in STEPS]
+        records = [r for r in lines.read(machine) if r["operation"] in (*STEPS, "residue_dot")]
         cases: dict[tuple[int, int], dict[str, Record]] = {}
         for record in records:
             cases.setdefault((record["limbs"], record["shape"][0]), {})[record["operation"]] = record
@@ -238,8 +238,20 @@ def steps(machine: str) -> Callable[[], str]:
         for (limbs, n), found in sorted(cases.items()):
             times = [milliseconds(found[step]) if step in found else "–" for step in STEPS]
             matmul = found["residue_matmul"]
-            rows.append([f"{NAMES[limbs]}, n = {n}", str(matmul["channels"]), *times, f"{matmul['tops']:.3g}"])
-        header = ["", "int8 products", "encode a", "encode b", "multiply", "decode (ms)", "int8 TOPS"]
+            rates = [
+                f"{found[name]['tops']:.4g}" if name in found else "–" for name in ("residue_matmul", "residue_dot")
+            ]
+            rows.append([f"{NAMES[limbs]}, n = {n}", str(matmul["channels"]), *times, *rates])
+        header = [
+            "",
+            "int8 products",
+            "encode a",
+            "encode b",
+            "multiply",
+            "decode (ms)",
+            "int8 TOPS",
+            "XLA's int8 TOPS",
+        ]
         return markdown(header, rows) + source(records)
 
     return build
@@ -434,6 +446,8 @@ TABLES: dict[str, Callable[[], str]] = {
     "residue-batches": residue_batches,
     "residues-cpu": residues("cpu"),
     "steps-cpu": steps("cpu"),
+    "residues-amx": residues("amx"),
+    "steps-amx": steps("amx"),
     "table-1": table_1,
     "table-2": table_2,
     "spread": spread,
