@@ -4,9 +4,9 @@
 // Results: row s32 [.., m], column s32 [.., n], certified pred [], shift s32 [.., k] (zeros), and scratch: exponents of
 //   slabs s32 [.., m, parts] and [.., parts, n], magnitudes s8 [.., m, kp] and [.., n, kp]; with kp = 0 the limbs need
 //   only be settled.
-// Two launches, grids with magnitudes and the least product, or three where k was cut in slabs. Each kernel's header
-// says what it computes; together they are `settled_exponents`, `shared_exponent` (jaxmd/_slices.py), `magnitudes` and
-// `least` (jaxmd/_magnitudes.py).
+// Two launches, grids with magnitudes and the least product, or three where k was cut in slabs, each while the one
+// before it ends. Each kernel's header says what it computes; together they are `settled_exponents`, `shared_exponent`
+// (jaxmd/_slices.py), `magnitudes` and `least` (jaxmd/_magnitudes.py).
 // Never captured in a CUDA graph, and so the branch on its answer is not either: XLA records a graph again whenever its
 //   buffers have moved, which takes longer than all the rest of a small product.
 #define JAXMD_ISA cuda
@@ -18,6 +18,7 @@
 
 #include "certificate_least.cuh"
 #include "certificate_magnitudes.cuh"
+#include "kernel_launch.cuh"
 #include "product_args.h"
 
 namespace jaxmd {
@@ -28,16 +29,20 @@ namespace ffi = xla::ffi;
 
 constexpr const char* kName = "jaxmd_certificate";
 
-// Warps a row: as few as occupy the device, and no more than have four entries a lane.
+constexpr int64_t kGridBlocks = 128;  // of either operand: all of both are resident at once
+
+// Warps a row: as few as make that many blocks, and no more than have four entries a lane.
 int warps_of_row(int64_t rows, int64_t slab, int64_t parts) {
   int warps = 1;
-  while (warps < kGridWarps && 128 * warps < slab && rows * warps * parts < 128 * kGridWarps) warps *= 2;
+  while (warps < kGridWarps && 128 * warps < slab && rows * warps * parts < kGridBlocks * kGridWarps) warps *= 2;
   return warps;
 }
 
-// Columns a block: more of them where they are short and occupy the device all the same.
-int columns_of_block(int64_t batch, int64_t rows, int64_t k) {
-  return k <= 512 && batch * quotient(rows, kMostColumns) >= 256 ? kMostColumns : 8;
+// Columns a block: as many as leave that many blocks, because longer pieces of a row come faster.
+int columns_of_block(int64_t batch, int64_t columns) {
+  int width = kMostColumns;
+  while (width > 8 && batch * quotient(columns, width) < kGridBlocks) width /= 2;
+  return width;
 }
 
 cudaError_t launch_grids(cudaStream_t stream, const GridTask& task) {
@@ -52,10 +57,11 @@ cudaError_t launch_grids(cudaStream_t stream, const GridTask& task) {
     if (status != cudaSuccess) return status;
   }
   const unsigned blocks = std::max(1u, task.a.blocks * task.a.parts + task.b.blocks * task.b.parts);
-  kernel<<<blocks, kGridThreads, 0, stream>>>(task);
+  const cudaError_t status = launch_early(stream, kernel, blocks, kGridThreads, 0, task);
+  if (status != cudaSuccess) return status;
   const unsigned rows = task.a.parts > 1 ? task.a.blocks : 0, columns = task.b.parts > 1 ? task.b.blocks : 0;
-  if (rows + columns > 0) combine_kernel<<<rows + columns, kGridThreads, 0, stream>>>(task, rows);
-  return cudaGetLastError();
+  if (rows + columns == 0) return cudaSuccess;
+  return launch_early(stream, combine_kernel, rows + columns, kGridThreads, 0, task, rows);
 }
 
 // A block walks over so many tiles that two blocks a multiprocessor remain.
@@ -75,10 +81,11 @@ cudaError_t launch_least(cudaStream_t stream, LeastTask task, int64_t batch) {
       const dim3 grid(static_cast<unsigned>(quotient(tiles, task.tiles)),
                       static_cast<unsigned>(std::min(kMost, rows - y)),
                       static_cast<unsigned>(std::min(kMost, batch - z)));
-      kernel<<<grid, kLeastThreads, 0, stream>>>(part);
+      const cudaError_t status = launch_early(stream, kernel, grid, kLeastThreads, 0, part);
+      if (status != cudaSuccess) return status;
     }
   }
-  return cudaGetLastError();
+  return cudaSuccess;
 }
 
 ffi::Error certificate(cudaStream_t stream, int64_t lhs_limbs, int64_t bound, ffi::RemainingArgs args,
@@ -130,7 +137,7 @@ ffi::Error certificate(cudaStream_t stream, int64_t lhs_limbs, int64_t bound, ff
   grids.b.rows = shape.n;
   grids.b.parts = static_cast<unsigned>(parts_b);
   grids.b.slab = quotient(shape.k, parts_b);
-  grids.b.width = columns_of_block(shape.batch, shape.n, shape.k);
+  grids.b.width = columns_of_block(shape.batch, shape.n);
   grids.b.groups = static_cast<unsigned>(quotient(shape.n, grids.b.width));
   grids.b.blocks = static_cast<unsigned>(shape.batch * grids.b.groups);
 

@@ -12,6 +12,7 @@
 
 #include <cstdint>
 
+#include "kernel_launch.cuh"
 #include "mma.cuh"
 
 namespace jaxmd {
@@ -72,6 +73,7 @@ template <int kSteps>
 __global__ void __launch_bounds__(kLeastThreads) least_kernel(const __grid_constant__ LeastTask task) {
   constexpr int kColumns = kLeastColumns<kSteps>;
   __shared__ __align__(128) unsigned char tiles[2 * kLeastTile];
+  wait_for_earlier_kernels();
   const bool failed = !*static_cast<volatile bool*>(task.certified);  // asked before all that is loaded next
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, steps = task.kp / 32;
   const int64_t batch = blockIdx.z, row = (blockIdx.y * int64_t{kLeastWarps} + warp) * 32 + lane / 4;

@@ -6,7 +6,7 @@
 // with e of certificate_exponents.cuh, `shared_exponent` and `magnitudes` of jaxmd/_slices.py and _magnitudes.py: zeros
 // have exponent 0, and magnitudes are 0 where the grid is not settled or near the end of the range. Both operands hold
 // l last, kp entries, a multiple of 32 that may be 0; zeros beyond k.
-// Tiling: a block of 16 warps has 16 / width rows of A, `width` warps a row; or `width` columns of B, 8 or 32, lanes
+// Tiling: a block of 16 warps has 16 / width rows of A, `width` warps a row; or `width` columns of B, 8 to 32, lanes
 //   of a column 512 / width rows apart. It reads k from the end, so that what magnitudes are taken of is near when the
 //   grid is known. Few long rows are cut along k in `parts` slabs, whose maxima a second launch combines.
 // Shared memory: magnitudes of B [column][kp], a word of four more a column, so that lanes write to different banks.
@@ -17,6 +17,7 @@
 #include <cstdint>
 
 #include "certificate_exponents.cuh"
+#include "kernel_launch.cuh"
 
 namespace jaxmd {
 namespace cuda {
@@ -160,25 +161,27 @@ __device__ inline void grids_of_columns(const GridTask& task, unsigned block) {
 
 __device__ inline unsigned blocks_of(const GridSide& side) { return side.blocks * side.parts; }
 
-// Operands of at most kMost limbs; the first blocks take rows, the others columns.
+// Operands of at most kMost limbs. The first blocks take columns, of which they may have more than the others rows.
 template <int kMost>
 __global__ void __launch_bounds__(kGridThreads, 2) grids_kernel(const __grid_constant__ GridTask task) {
   constexpr int kAhead = kMost == 1 ? 8 : kMost == 2 ? 4 : kMost <= 4 ? 2 : 1;
+  wait_for_earlier_kernels();
   const unsigned block = blockIdx.x;
   const int64_t first = block * int64_t{kGridThreads} + threadIdx.x, threads = gridDim.x * int64_t{kGridThreads};
   if (block == 0 && threadIdx.x == 0 && task.kp > 0) *task.certified = true;
 #pragma unroll 1
   for (int64_t i = first; i < task.batch * task.k; i += threads) task.shift[i] = 0;
-  if (block < blocks_of(task.a)) {
-    grids_of_rows<kMost, kAhead>(task, block);
+  if (block < blocks_of(task.b)) {
+    grids_of_columns<kMost, kAhead>(task, block);
   } else if (block < blocks_of(task.a) + blocks_of(task.b)) {  // not the one block of an empty product
-    grids_of_columns<kMost, kAhead>(task, block - blocks_of(task.a));
+    grids_of_rows<kMost, kAhead>(task, block - blocks_of(task.b));
   }
 }
 
 // What is left to do where slabs were cut: blocks [0, blocks_a) take rows of A, the others columns of B.
 static __global__ void __launch_bounds__(kGridThreads)
     combine_kernel(const __grid_constant__ GridTask task, unsigned blocks_a) {
+  wait_for_earlier_kernels();
   int best = 2 * kZeroExponent;
   if (blockIdx.x < blocks_a) {
     const GridSide& side = task.a;

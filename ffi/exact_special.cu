@@ -61,6 +61,7 @@ __device__ inline int64_t first_of_warp(int64_t start) {
 
 __global__ void __launch_bounds__(kLanes) special_kernel(const __grid_constant__ SpecialTask task) {
   extern __shared__ int64_t shared[];  // [134][lane 32]
+  wait_for_earlier_kernels();
   if (*task.settled) return;
   const ProductShape& s = task.product.shape;
   const int lane = threadIdx.x;
@@ -112,8 +113,8 @@ ffi::Error exact_special(cudaStream_t stream, ffi::Buffer<ffi::F64> a, ffi::Buff
   if (status == cudaSuccess) status = copy_given_limbs(stream, product.c, given, entries);
   if (status == cudaSuccess) {
     const int64_t most = int64_t{6} * device.multiprocessors - 1;
-    special_kernel<<<static_cast<unsigned>(std::min(most, entries)), kLanes, kSharedBytes, stream>>>(task);
-    status = cudaGetLastError();
+    const dim3 grid(static_cast<unsigned>(std::min(most, entries)));
+    status = launch_early(stream, special_kernel, grid, kLanes, kSharedBytes, task);
   }
   if (status == cudaSuccess) return ffi::Error::Success();
   return ffi::Error::Internal(std::string(kName) + ": " + cudaGetErrorString(status));

@@ -1,4 +1,4 @@
-// What launches of kernels share: the limits of a device, and kernels made ready on it.
+// What launches of kernels share: the limits of a device, kernels made ready on it, launches that do not wait.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -79,5 +79,32 @@ class KernelOnDevices {
   cudaError_t status_[kMostDevices] = {};
   cudaFuncAttributes attributes_[kMostDevices] = {};
 };
+
+// A kernel of `launch_early` begins with it: all that was launched before is done from here on.
+__device__ inline void wait_for_earlier_kernels() {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+  asm volatile("griddepcontrol.wait;" ::: "memory");
+#endif
+}
+
+// Launches a kernel on Hopper and later while the one before it in the stream still ends.
+template <class... Parameters, class... Arguments>
+cudaError_t launch_early(cudaStream_t stream, void (*kernel)(Parameters...), dim3 grid, int threads, int shared,
+                         const Arguments&... arguments) {
+  int ordinal;
+  const DeviceLimits& device = current_device(&ordinal);
+  if (device.status != cudaSuccess) return device.status;
+  cudaLaunchAttribute early;
+  early.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+  early.val.programmaticStreamSerializationAllowed = 1;
+  cudaLaunchConfig_t config = {};
+  config.gridDim = grid;
+  config.blockDim = dim3(static_cast<unsigned>(threads));
+  config.dynamicSmemBytes = static_cast<size_t>(shared);
+  config.stream = stream;
+  config.attrs = &early;
+  config.numAttrs = device.major >= 9 ? 1 : 0;
+  return cudaLaunchKernelEx(&config, kernel, static_cast<Parameters>(arguments)...);
+}
 
 }  // namespace jaxmd
