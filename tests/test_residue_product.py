@@ -14,6 +14,20 @@ from jaxmd._matmul import matmul_limbs
 from jaxmd._residue_product import Tile
 
 
+def normwise():
+    return jax.jit(functools.partial(matmul_limbs, limbs=3, engine="int8", accuracy="normwise"))
+
+
+@functools.cache
+def in_one_piece(shape):
+    batch, m, n = shape
+    rng = inputs.generator("pieces", shape)
+    a, b = inputs.full(rng, (batch, m, 40), 3), inputs.full(rng, (batch, 40, n), 3)
+    c = normwise()(a, b)
+    assert oracles.product_error(c, a, b, 3, normwise=True) <= 1
+    return a, b, c
+
+
 @pytest.mark.parametrize(
     "piece",
     [
@@ -27,15 +41,10 @@ from jaxmd._residue_product import Tile
 )
 @pytest.mark.parametrize("shape", [(3, 5, 7), (3, 7, 5)])
 def test_pieces_give_the_same_bits(monkeypatch, shape, piece):
-    batch, m, n = shape
-    rng = inputs.generator("pieces", shape)
-    a, b = inputs.full(rng, (batch, m, 40), 3), inputs.full(rng, (batch, 40, n), 3)
-    multiply = lambda: jax.jit(functools.partial(matmul_limbs, limbs=3, engine="int8", accuracy="normwise"))(a, b)
-    whole = multiply()
-    assert oracles.product_error(whole, a, b, 3, normwise=True) <= 1
+    (a, b, whole), (_, m, n) = in_one_piece(shape), shape
     piece = Tile(piece.batch, min(piece.m, m), min(piece.n, n), piece.k)
     monkeypatch.setattr(_residue_product, "tile", lambda *sizes: piece)
-    oracles.assert_bits(multiply(), whole)
+    oracles.assert_bits(normwise()(a, b), whole)
 
 
 @pytest.mark.parametrize("panel", [(3, 2, 3), pytest.param((1, 5, 7), marks=pytest.mark.slow)])
@@ -119,6 +128,13 @@ def test_one_level_runs(monkeypatch, limbs, k, spread, level, batch):
     assert ran == [(_magnitudes.base(k, limbs)[0].bits, *(_residues.plan(k, w).bits for w in words))[level]]
 
 
+@functools.partial(jax.jit, static_argnums=2)
+def least_magnitude(a, b, terms):
+    row = _slices.shared_exponent(_slices.exponents(a), -1)
+    column = _slices.shared_exponent(_slices.exponents(b), -2)
+    return _magnitudes.least(_magnitudes.magnitudes(a, row, 0, terms), _magnitudes.magnitudes(b, column, 1, terms))
+
+
 @pytest.mark.parametrize("kind", ["normal", "uniform", "positive", pytest.param("symmetric", marks=pytest.mark.slow)])
 @pytest.mark.parametrize("n, k", [(64, 64), (512, 512), (100, 4096), (100, 8192)])
 def test_benign_data_are_certified(kind, n, k):
@@ -131,12 +147,9 @@ def test_benign_data_are_certified(kind, n, k):
         "symmetric": lambda shape: (lambda x: x + x.T)(rng.standard_normal((max(shape),) * 2))[: shape[0], : shape[1]],
     }[kind]
     a, b = (jnp.asarray(make((n, k))),), (jnp.asarray(make((k, n))),)
-    row = _slices.shared_exponent(_slices.exponents(a), -1)
-    column = _slices.shared_exponent(_slices.exponents(b), -2)
     for limbs in (1, 2, 4):
         plan, terms = _magnitudes.base(k, limbs)
-        x, y = _magnitudes.magnitudes(a, row, 0, terms), _magnitudes.magnitudes(b, column, 1, terms)
-        assert int(_magnitudes.least(x, y)) >= _magnitudes.certificate(plan, limbs)
+        assert int(least_magnitude(a, b, terms)) >= _magnitudes.certificate(plan, limbs)
 
 
 def structured(kind, k):
@@ -173,11 +186,14 @@ def test_structure_is_certified_by_bfloat16(monkeypatch, kind):
         return levels(*args, **kwargs)
 
     monkeypatch.setattr(_engines, "by_levels", counted)
-    row = _slices.shared_exponent(_slices.settled_exponents(a), -1)
-    column = _slices.shared_exponent(_slices.settled_exponents(b), -2)
-    run = lambda *args: _engines.nearly_certified(*args, limbs=2, inner=2)
-    shift = jnp.zeros(k, jnp.int32)
-    c = jax.block_until_ready(jax.jit(run)(a, b, (shift, shift), row, column))
+
+    @jax.jit
+    def run(a, b, shift):
+        row = _slices.shared_exponent(_slices.settled_exponents(a), -1)
+        column = _slices.shared_exponent(_slices.settled_exponents(b), -2)
+        return _engines.nearly_certified(a, b, (shift, shift), row, column, limbs=2, inner=2)
+
+    c = jax.block_until_ready(run(a, b, jnp.zeros(k, jnp.int32)))
     jax.effects_barrier()
     assert bool(ran) == odd
     if kind == "nan":

@@ -52,6 +52,10 @@ def fractions(x: np.ndarray) -> np.ndarray:
     return np.vectorize(Fraction, otypes=[object])(np.asarray(x))
 
 
+slices = jax.jit(_slices.slices, static_argnums=(1, 2, 3))
+quarter = jax.jit(_slices.quarter, static_argnums=1)
+
+
 def same_bits(x: np.ndarray, y: np.ndarray) -> bool:
     return np.array_equal(np.asarray(x).view(np.int64), np.asarray(y).view(np.int64))
 
@@ -77,7 +81,7 @@ def test_exponents_of_nonfinite_are_those_of_zero():
 @pytest.mark.parametrize("limbs", [1, 2, 3, 5])
 def test_balanced_digits_are_within_three_quarters_of_a_unit(limbs, width, count):
     arrays, values = random_limbs(100 * limbs + width, limbs, (12, 10))
-    s = jax.jit(_slices.slices, static_argnums=(1, 2, 3))(arrays, width, count, -1)
+    s = slices(arrays, width, count, -1)
     digits = fractions(s.digits)
     assert np.abs(np.asarray(s.digits)).max() <= 2 ** (width - 1)
     assert all(d.denominator == 1 for d in digits.ravel())
@@ -92,7 +96,7 @@ def test_balanced_digits_are_within_three_quarters_of_a_unit(limbs, width, count
 def test_slices_take_unnormalized_limbs():
     tiny = 2.0**-200
     x = (jnp.array([[0.0, 1.0, tiny]]), jnp.array([[3.0, -1.0, 1.0]]), jnp.array([[0.0, tiny, 0.0]]))
-    s = _slices.slices(x, 21, 11, -1)
+    s = slices(x, 21, 11, -1)
     exact = [Fraction(3), Fraction(tiny), Fraction(1) + Fraction(tiny)]
     e = int(s.exponent[0])
     for j, want in enumerate(exact):
@@ -103,7 +107,7 @@ def test_slices_take_unnormalized_limbs():
 @pytest.mark.parametrize("limbs", [1, 2, 4])
 def test_quarters_truncate_toward_zero_and_keep_the_sign(limbs):
     arrays, values = random_limbs(7 + limbs, limbs, (15, 8))
-    s = jax.jit(_slices.quarter, static_argnums=1)(arrays, -1)
+    s = quarter(arrays, -1)
     digits = fractions(s.digits)
     unit = 2 ** (52 * limbs + 1)
     for i, e in enumerate(np.asarray(s.exponent).tolist()):
@@ -117,10 +121,10 @@ def test_quarters_truncate_toward_zero_and_keep_the_sign(limbs):
 def test_quarters_of_the_seed():
     """Section 2 of the seed prints this 52-bit fraction and its four quarters."""
     f = 0b1001000110100_1100110010011_1011010010001_1010011001100
-    s = _slices.quarter((jnp.array([[float(f)]]),), -1)
+    s = quarter((jnp.array([[float(f)]]),), -1)
     assert s.digits.ravel().tolist() == [4660, 6547, 5777, 5324]
     assert (s.exponent.tolist(), s.width) == ([52], 13)
-    s = _slices.quarter((jnp.array([[-float(2 * f + 1)]]),), -1)  # 53 bits: the last piece carries the 53rd
+    s = quarter((jnp.array([[-float(2 * f + 1)]]),), -1)  # 53 bits: the last piece carries the 53rd
     assert s.digits.ravel().tolist() == [-4660, -6547, -5777, -5324.5]
 
 
@@ -128,9 +132,14 @@ def test_quarters_of_the_seed():
 def test_toeplitz_product_and_primitive_give_the_same_bits(shape):
     m, k, n = shape
     (a, _), (b, _) = random_limbs(1, 2, (m, k)), random_limbs(2, 2, (k, n))
-    s, t = _slices.slices(a, 20, 6, -1), _slices.slices(b, 20, 6, -2)
-    dense = _slices.split_orders(jnp.matmul(_slices.block_row(s), _slices.block_toeplitz(t)), 6)
-    orders = sliced_matmul(s.digits, t.digits)
+
+    @jax.jit
+    def run(a, b):
+        s, t = _slices.slices(a, 20, 6, -1), _slices.slices(b, 20, 6, -2)
+        dense = _slices.split_orders(jnp.matmul(_slices.block_row(s), _slices.block_toeplitz(t)), 6)
+        return s, t, dense, sliced_matmul(s.digits, t.digits)
+
+    s, t, dense, orders = run(a, b)
     assert same_bits(dense, orders)
     left, right = fractions(s.digits), fractions(t.digits)
     exact = [sum(left[i] @ right[g - i] for i in range(g + 1)) for g in range(6)]
@@ -150,9 +159,9 @@ def test_composition_equals_the_loop_under_jit_of_vmap():
         s, t = _slices.slices(x, 19, 9, -1), _slices.slices(y, 19, 9, -2)
         return _slices.collect(sliced_matmul(s.digits, t.digits), s.exponent, t.exponent, 19, 3)
 
-    mapped = jax.jit(jax.vmap(product))(a, b)
+    mapped, one = jax.jit(jax.vmap(product))(a, b), jax.jit(product)
     for i in range(4):
-        alone = product(tuple(x[i] for x in a), tuple(x[i] for x in b))
+        alone = one(tuple(x[i] for x in a), tuple(x[i] for x in b))
         assert all(same_bits(got[i], want) for got, want in zip(mapped, alone, strict=True))
 
 
