@@ -77,6 +77,7 @@ class Prepared:
         )
 
 
+@functools.partial(jax.jit, static_argnums=(1, 2))
 def prepare(limbs: Sequence[jax.Array], side: str, num_limbs: int) -> Prepared:
     """`jaxmd.prepare` on limbs of rank >= 2."""
     index = SIDES.index(side)

@@ -40,7 +40,8 @@ def test_componentwise_is_within_the_bound(limbs, k, spread):
     multiply = jax.jit(jaxmd.matmul)
     c = multiply(left, right)
     assert oracles.product_error(c.limbs, a.limbs, b.limbs, limbs) <= 1
-    for other in (multiply(left, b), multiply(a, right), multiply(left, right), left @ b, a @ right, left @ right):
+    operators = () if k > 40 else (left @ b, a @ right, left @ right)
+    for other in (multiply(left, b), multiply(a, right), *operators):
         bits(other, c)
 
 
