@@ -41,6 +41,7 @@ __device__ __forceinline__ void encode_ones(EncodeRow<kSteps>& row, const unsign
   row.template multiply<kLoaded>(sums, tile);
 #pragma unroll
   for (int half = 0; half < 2; ++half, out += eight_channels) {
+    if (left <= 8 * half) return;
     uint32_t packed[2];
 #pragma unroll
     for (int q = 0; q < 2; ++q) {
@@ -54,7 +55,7 @@ __device__ __forceinline__ void encode_ones(EncodeRow<kSteps>& row, const unsign
       }
       packed[q] = four_bytes(r[0], r[1], r[2], r[3]);
     }
-    if (left > 8 * half) *reinterpret_cast<uint2*>(out) = make_uint2(packed[0], packed[1]);
+    *reinterpret_cast<uint2*>(out) = make_uint2(packed[0], packed[1]);
   }
 }
 
