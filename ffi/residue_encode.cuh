@@ -14,7 +14,7 @@
 //          on k of each of its moduli, one 8-byte store a channel.
 // Exact:   |sums| < 2^23 (one-digit; Reduction) and, of high and low bytes together, 0 to 2^32 (two-digit).
 // Cost:    8 L bytes read and G written an entry; instructions an entry: 45 a limb of a normalized entry, 5 a one-digit
-//          modulus (to 28 words), 14 a two-digit one, of which 0.25 and 0.5 every 8 words are products.
+//          modulus (to 28 words), 13 a two-digit one, of which 0.25 and 0.5 every 8 words are products.
 // Source:  the byte x weight product is this project's; _residues.py for all else.
 #pragma once
 
@@ -73,9 +73,9 @@ __global__ void __launch_bounds__(kEncodeThreads, kSteps > 2 ? 2 : 3)
   const int step = kWhole ? EncodeLayout::tile_bytes(kSteps) : layout.tile;  // from one tile of moduli to the next
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
   uint32_t* integers = reinterpret_cast<uint32_t*>(encode_shared + layout.integers);
-  EncodeTile at(task, blockIdx.x, gridDim.x);
   fill_encode_tables<kReduction>(task, layout, encode_shared);
   for (uint32_t tile = blockIdx.x; tile < tiles; tile += gridDim.x) {
+    const EncodeTile at(task, tile);
     __syncthreads();  // the tables are written; the last tile's integers are read
     if constexpr (kLimbs > 0) {
       store_cut_integers<kWords, kLimbs>(task, layout, integers, at);
@@ -86,11 +86,11 @@ __global__ void __launch_bounds__(kEncodeThreads, kSteps > 2 ? 2 : 3)
 #pragma unroll 1
     for (int unit = warp; unit < 2 * kEncodeRows; unit += kEncodeThreads / 32) {
       const int r = unit / 2, first = unit % 2 * (kEncodeSpan / 2);
-      if (at.row0() + r >= task.rows) break;
+      if (at.row0 + r >= task.rows) break;
       EncodeRow<kSteps> row(layout, encode_shared, r * layout.row + first, lane);
       if (kWhole) row.load(0);
-      const int64_t l = at.l0() + first + 8 * row.t;
-      int8_t* out = task.out + (at.b() * task.rows + at.row0() + r) * task.kp + l;
+      const int64_t l = int64_t{at.l0} + first + 8 * row.t;
+      int8_t* out = task.out + (at.b * task.rows + at.row0 + r) * task.kp + l;
       const unsigned char *moduli = encode_shared, *end = moduli + layout.one_tiles * step;
       int left = l < task.kp ? task.ones - row.g : 0;
       int8_t* channel = out + row.g * channel_size;
@@ -106,7 +106,6 @@ __global__ void __launch_bounds__(kEncodeThreads, kSteps > 2 ? 2 : 3)
         encode_pairs<kWhole>(row, moduli, channel, channel_size, left > 0);
       }
     }
-    at.advance();
   }
 }
 

@@ -33,7 +33,7 @@ struct alignas(16) PairConstants {
   static __device__ PairConstants make(int32_t p) {
     return {static_cast<uint32_t>(-2 * p), static_cast<uint32_t>(((uint64_t{1} << 47) + p - 1) / p)};
   }
-  // What the sums of low bytes start from. bias: 129 K mod p.
+  // What the sums of low bytes start from. bias: 129 K mod p, of either sign.
   static __device__ int32_t start(int32_t p, int32_t bias) { return 2 * ((p << 15) + 128 * 129 - bias); }
 };
 
@@ -66,22 +66,11 @@ struct EncodeLayout {
 
 // Centred 2^exponent mod p, or 129 times that, continued from the table's 2^(16 (digits - 1)) where that ends.
 __device__ inline int32_t power_mod(const EncodeTask& task, int modulus, int exponent) {
-  const int32_t p = task.moduli[modulus];
+  const int32_t p = task.moduli[modulus];  // below 2^15, so that 32 bits are enough
   const int have = min(exponent / 16, task.digits - 1);
-  int64_t r = task.weights[int64_t{modulus} * task.digits + task.digits - 1 - have];
-  if (exponent == 16 * have) return static_cast<int32_t>(r);
+  int32_t r = task.weights[int64_t{modulus} * task.digits + task.digits - 1 - have];
   for (int left = exponent - 16 * have; left > 0; left -= 16) r = r * (1 << min(left, 16)) % p;
-  r %= p;
-  return static_cast<int32_t>(r < -(p / 2) ? r + p : r >= p - p / 2 ? r - p : r);
-}
-
-// Centred K mod p, or 129 K mod p, K of `words` words.
-__device__ inline int32_t bias_mod(const EncodeTask& task, int modulus, int words) {
-  const int32_t p = task.moduli[modulus];
-  int32_t sum = power_mod(task, modulus, 32 * words - 1);
-  for (int i = 1; i < words; ++i) sum += power_mod(task, modulus, 32 * i + 16);
-  sum %= p;
-  return sum < -(p / 2) ? sum + p : sum >= p - p / 2 ? sum - p : sum;
+  return r < -(p / 2) ? r + p : r >= p - p / 2 ? r - p : r;
 }
 
 // Row i of the weights of tile `tile`, at byte s: of tiles of 16 one-digit moduli, then of 8 two-digit ones.
@@ -116,19 +105,23 @@ __device__ inline DirectStart direct_start(int32_t p, int32_t bias, int32_t leas
 __device__ __forceinline__ int direct_reduce(int minus_p, float inverse, float offset, int sum) {
   return __float_as_int(__fmaf_rn(__int_as_float(sum), inverse, offset)) * minus_p + sum;
 }
-// The least sum of one-digit modulus i, from its weights in shared memory.
-__device__ inline int32_t least_sum(const EncodeLayout& layout, int i, const unsigned char* shared) {
-  const auto* fragments = reinterpret_cast<const uint32_t*>(shared + i / 16 * layout.tile + layout.kFragments);
-  int32_t least = 0;
-  for (int s = 0; s < layout.steps; ++s) {
-    for (int t = 0; t < 8; ++t) {
-      const int word = (32 * s + i % 8 * 4 + t / 2) * 4 + t % 2 * 2 + i % 16 / 8;
-      const uint32_t packed = fragments[word];
-      for (int b = 0; b < 32; b += 8) least += 255 * min(static_cast<int32_t>(static_cast<int8_t>(packed >> b)), 0);
+
+// Of one row of a tile's weights: its product with the bytes of K, and the least there is with any bytes.
+struct RowSums {
+  int32_t bias = 0, least = 0;
+
+  __device__ RowSums(const EncodeLayout& layout, const unsigned char* tile, int row) {
+    for (int word = 0; word < layout.words; ++word) {
+      const int at = (word / 8 * 32 + row % 8 * 4 + word % 4) * 4 + word % 8 / 4 * 2 + row / 8;
+      const uint32_t weights = reinterpret_cast<const uint32_t*>(tile + layout.kFragments)[at];
+      for (int b = 0; b < 32; b += 8) {
+        const int32_t w = static_cast<int8_t>(weights >> b);
+        bias += static_cast<int32_t>(bias_word(word, layout.words) >> b & 255) * w;
+        least += 255 * min(w, 0);
+      }
     }
   }
-  return least;
-}
+};
 
 template <Reduction kReduction>
 __device__ inline void fill_encode_tables(const EncodeTask& task, const EncodeLayout& layout, unsigned char* shared) {
@@ -146,14 +139,15 @@ __device__ inline void fill_encode_tables(const EncodeTask& task, const EncodeLa
   __syncthreads();
   for (int i = threadIdx.x; i < task.ones; i += kEncodeThreads) {
     unsigned char* tile = shared + i / 16 * layout.tile;
-    const int32_t p = task.moduli[i], bias = bias_mod(task, i, layout.words);
+    const RowSums sums(layout, tile, i % 16);
+    const int32_t p = task.moduli[i], bias = sums.bias % p;
     int4 constants;
     int32_t start = -bias;
     if (kReduction == Reduction::kInteger) {
       const Reducer m = quick_reducer(p);
       constants = make_int4(p, m.factor, static_cast<int32_t>(m.offset), 0);
     } else {
-      const DirectStart first = direct_start(p, bias, least_sum(layout, i, shared));
+      const DirectStart first = direct_start(p, bias, sums.least);
       constants = make_int4(-p, __float_as_int(__frcp_rn(static_cast<float>(p))), __float_as_int(first.offset), 0);
       start = first.sum;
     }
@@ -161,9 +155,10 @@ __device__ inline void fill_encode_tables(const EncodeTask& task, const EncodeLa
     reinterpret_cast<int2*>(tile)[i % 8 * 2 + i % 16 / 8] = make_int2(start, start);
   }
   for (int i = threadIdx.x; i < task.pairs; i += kEncodeThreads) {
-    const int32_t p = task.moduli[task.ones + i], bias = bias_mod(task, task.ones + i, layout.words);
-    const int32_t start = PairConstants::start(p, bias);
     unsigned char* tile = shared + (layout.one_tiles + i / 8) * layout.tile;
+    const RowSums high(layout, tile, i % 8), low(layout, tile, i % 8 + 8);
+    const int32_t p = task.moduli[task.ones + i];
+    const int32_t start = PairConstants::start(p, (256 * high.bias + low.bias) / 2 % p);
     reinterpret_cast<PairConstants*>(tile + layout.kConstants)[i % 8] = PairConstants::make(p);
     reinterpret_cast<int4*>(tile)[i % 8] = make_int4(0, 0, start, start);
   }

@@ -13,26 +13,18 @@
 namespace jaxmd {
 namespace JAXMD_ISA {
 
-// Where a tile is: matrix b, rows from row0 on, entries of k from l0 on. Tiles are `stride` apart.
-class EncodeTile {
- public:
-  __device__ EncodeTile(const EncodeTask& task, uint32_t tile, uint32_t stride) {
-    spans_ = static_cast<uint32_t>((task.kp + kEncodeSpan - 1) / kEncodeSpan);
-    bands_ = static_cast<uint32_t>((task.rows + kEncodeRows - 1) / kEncodeRows);
-    span_ = tile % spans_, band_ = tile / spans_ % bands_, b_ = tile / spans_ / bands_;
-    span_step_ = stride % spans_, band_step_ = stride / spans_ % bands_, b_step_ = stride / spans_ / bands_;
-  }
-  __device__ void advance() {
-    span_ += span_step_, band_ += band_step_, b_ += b_step_;
-    if (span_ >= spans_) span_ -= spans_, ++band_;
-    if (band_ >= bands_) band_ -= bands_, ++b_;
-  }
-  __device__ int64_t b() const { return b_; }
-  __device__ int64_t row0() const { return int64_t{band_} * kEncodeRows; }
-  __device__ int64_t l0() const { return int64_t{span_} * kEncodeSpan; }
+// Where a tile is: matrix b, rows from row0 on, entries of k from l0 on.
+struct EncodeTile {
+  uint32_t b, row0, l0;
 
- private:
-  uint32_t spans_, bands_, span_, band_, b_, span_step_, band_step_, b_step_;
+  __device__ EncodeTile(const EncodeTask& task, uint32_t tile) {
+    const uint32_t spans = static_cast<uint32_t>((task.kp + kEncodeSpan - 1) / kEncodeSpan);
+    const uint32_t bands = static_cast<uint32_t>((task.rows + kEncodeRows - 1) / kEncodeRows);
+    const uint32_t rest = tile / spans;
+    b = rest / bands;
+    row0 = (rest - b * bands) * kEncodeRows;
+    l0 = (tile - rest * spans) * kEncodeSpan;
+  }
 };
 
 // A column of words in shared memory.
@@ -54,13 +46,13 @@ struct EncodePlace {
     const int place = threadIdx.x + e * kEncodeThreads;
     const int row = task.transposed ? place % kEncodeRows : place / kEncodeSpan;
     const int l = task.transposed ? place / kEncodeRows : place % kEncodeSpan;
-    const int64_t i = at.row0() + row, k = at.l0() + l;
+    const int64_t i = int64_t{at.row0} + row, k = int64_t{at.l0} + l;
     const bool inside = i < task.rows && k < task.k;
     column = {integers + row * layout.row + l, EncodeLayout::kWord};
     from = !inside           ? -1
-           : task.transposed ? (at.b() * task.k + k) * task.rows + i
-                             : (at.b() * task.rows + i) * task.k + k;
-    units = inside ? task.bits - task.exponent[at.b() * task.rows + i] - task.shift[at.b() * task.k + k] : 0;
+           : task.transposed ? (at.b * task.k + k) * task.rows + i
+                             : (at.b * task.rows + i) * task.k + k;
+    units = inside ? task.bits - task.exponent[at.b * task.rows + i] - task.shift[at.b * task.k + k] : 0;
   }
 };
 
