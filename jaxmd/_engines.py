@@ -50,7 +50,7 @@ def direct_guard(limbs: int) -> int:
 _PAYS = {
     ("cpu", "int8"): {1: 21, 2: 28, 3: 17, 4: 16, 5: 15},
     ("cpu", "fp64"): {1: 24, 2: 30, 3: 27, 4: 23, 5: 18},
-    ("cuda", "int8"): {1: 27, 2: 23, 3: 23, 4: 23, 5: 23},
+    ("cuda", "int8"): {1: 27, 2: 22, 3: 20, 4: 19, 5: 20},
     ("cuda", "fp64"): {1: 27, 2: 28, 3: 24, 4: 24, 5: 24},
 }
 """log2(m k n) from which an engine is faster than "direct", by limbs (5: five and more): `examples/bench/engines.py`"""
@@ -58,8 +58,10 @@ _EXACT_PAYS = 12  # the same for accuracy "exact", where "direct" sums every ent
 _BEATS_FLOAT64 = 36  # log2(m k n) from which engine "int8" is faster on a GPU than a float64 product
 
 
-def choose(m: Any, n: Any, k: int, limbs: int, accuracy: Accuracy, platform: str) -> Engine:
+def choose(m: Any, n: Any, k: int, limbs: int, accuracy: Accuracy, platform: str, batch: Any = 1) -> Engine:
     """Rule of engine "auto": matrix units pay where both result dimensions feed one and the product is large.
+
+    On a GPU a batch of products that fill a tile counts as one: what "int8" costs beside its products, it costs once.
 
     One limb in the default accuracy needs no exact sum: the float64 product of XLA is the fastest, but for the largest
     products on a GPU.
@@ -74,7 +76,10 @@ def choose(m: Any, n: Any, k: int, limbs: int, accuracy: Accuracy, platform: str
         return fast  # symbolic dimensions are exported for the large case
     if accuracy == "exact":
         return fast if m * n * k >= 2**_EXACT_PAYS else "direct"
-    large = m * n * k >= 2 ** _PAYS[platform, fast][min(limbs, 5)]
+    work = m * n * k
+    if platform == "cuda" and isinstance(batch, int) and min(m, n, k) >= 64:
+        work *= batch
+    large = work >= 2 ** _PAYS[platform, fast][min(limbs, 5)]
     return fast if large and min(m, n, k) >= 32 else "direct"
 
 
@@ -102,7 +107,7 @@ def evaluate(
     (m, k), n = a[0].shape[-2:], b[0].shape[-1]
     inner = limbs + 1 if addend else limbs  # one limb more, so that the addend's sum is the only rounding
     if engine == "auto":
-        engine = choose(m, n, k, limbs, accuracy, platform)
+        engine = choose(m, n, k, limbs, accuracy, platform, math.prod(a[0].shape[:-2]))
         if engine == "float64" and len(a) + len(b) > 2:  # operands of more limbs than the result
             engine = "direct"
     if k == 0:

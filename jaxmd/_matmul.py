@@ -61,7 +61,8 @@ def choose_engine(
         raise ValueError(f"{who}: shapes are {tuple(a_shape)} and {tuple(b_shape)}; the inner dimensions must agree.")
     m = a_shape[-2] if len(a_shape) > 1 else 1
     n = b_shape[-1] if len(b_shape) > 1 else 1
-    return _engines.choose(m, n, a_shape[-1], limbs, accuracy, platform)
+    batch = math.prod(jnp.broadcast_shapes(tuple(a_shape[:-2]), tuple(b_shape[:-2])))
+    return _engines.choose(m, n, a_shape[-1], limbs, accuracy, platform, batch)
 
 
 # --- the primitive ---------------------------------------------------------------------------------------------------

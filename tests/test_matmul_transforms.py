@@ -194,6 +194,9 @@ def test_auto_is_a_pure_function_of_the_shapes(monkeypatch):
     assert choose((4, 4), (4, 4), 4, platform="cuda") == "direct"
     assert choose((4, 4), (4, 4), 4, accuracy="normwise", platform="cuda") == "int8"
     assert choose((4, 4), (4, 4), 1, platform="cuda") == "float64"
+    assert choose((128, 128), (128, 128), 2, platform="cuda") == "direct"
+    assert choose((1024, 128, 128), (1024, 128, 128), 2, platform="cuda") == "int8"
+    assert choose((1024, 16, 16), (1024, 16, 16), 2, platform="cuda") == "direct"
     assert choose((4, 4), (4, 4), 2, accuracy="exact", platform="cpu") == "direct"
     assert choose((64, 64), (64, 64), 1, accuracy="exact", platform="cpu") == "int8"
     assert choose((500, 500), (500, 500), 2) in ENGINES
