@@ -92,6 +92,9 @@ def handlers() -> list[Problem]:
     features = _ffi.cpu_features()
     present = ", ".join(name for name, has in features.items() if has is True) or "no extension"
     say("cpu", f"{len(targets['cpu'])} handlers, instruction set {features['isa']} (the processor has {present})")
+    wanted = os.environ.get("JAXMD_CPU_ISA")
+    if wanted is not None and wanted not in _ffi.CPU_ISAS:
+        return [Problem(f"JAXMD_CPU_ISA is {wanted!r}, which means nothing", f"one of {', '.join(_ffi.CPU_ISAS)}")]
     if not _ffi.has_cuda():
         say("CUDA", "module not built (needed on a GPU only)")
         return []

@@ -16,6 +16,8 @@ import jax
 import numpy as np
 
 _MODULES = {"cpu": "jaxmd._cpu", "CUDA": "jaxmd._cuda"}
+CPU_ISAS = ("portable", "avx2", "avx512", "vnni", "amx")
+"""What JAXMD_CPU_ISA may say: no better instruction set than this is used (ffi/isa.h)."""
 CPU_ONLY = frozenset({"jaxmd_tensorcore_steps"})
 """Handlers that CUDA does without: a GPU issues the instructions themselves, or runs the model in plain JAX."""
 _lock = threading.Lock()
@@ -74,8 +76,8 @@ def calls_cuda() -> bool:
 def cpu_features() -> Mapping[str, Any]:
     """What the CPU handlers found: `isa`, the path they take (avx512, avx2, portable), and the processor's abilities.
 
-    avx512_vnni and amx_int8 say what products of int8 use. The environment variable JAXMD_CPU_ISA (portable, avx2,
-    avx512, vnni) leaves out what is better.
+    avx512_vnni and amx_int8 say what products of int8 use. The environment variable JAXMD_CPU_ISA, one of CPU_ISAS,
+    leaves out what is better.
 
     Empty where the CPU module is missing.
     """

@@ -43,7 +43,8 @@ def choose_engine(
         platform: "cpu" or "cuda"; None means JAX's default backend.
 
     Returns: "int8", "fp64", "direct" or "float64".
-    Raises: ValueError for shapes that do not multiply, and for other limbs, accuracies and platforms than these.
+    Raises: ValueError for shapes that do not multiply, and for other limbs, accuracies and platforms than these;
+        TypeError for what is no shape and no integer.
     """
     who = "jaxmd.choose_engine"
     if platform is None:
@@ -52,16 +53,26 @@ def choose_engine(
         raise ValueError(f"{who}: platform is {platform!r}; wanted 'cpu', 'cuda' or None.")
     if accuracy not in _engines.ACCURACIES:
         raise ValueError(f"{who}: accuracy is {accuracy!r}; wanted one of {', '.join(_engines.ACCURACIES)}.")
+    if isinstance(limbs, bool) or not isinstance(limbs, int):
+        raise TypeError(f"{who}: limbs is {limbs!r}; an integer from 1 to {MAX_LIMBS} was wanted.")
     if not 1 <= limbs <= MAX_LIMBS:
         raise ValueError(f"{who}: limbs is {limbs}; wanted 1 to {MAX_LIMBS}.")
     for name, shape in (("a_shape", a_shape), ("b_shape", b_shape)):
-        if not isinstance(shape, tuple | list):
+        integers = isinstance(shape, tuple | list) and all(hasattr(size, "__index__") for size in shape)
+        if not integers:
             raise TypeError(f"{who}: {name} is {shape!r}; a shape, a tuple of integers, was wanted.")
-    if not a_shape or not b_shape or a_shape[-1] != b_shape[-2 if len(b_shape) > 1 else -1]:
+        if not shape or min(shape) < 0:
+            raise ValueError(f"{who}: {name} is {tuple(shape)}; at least one axis, and no negative size, was wanted.")
+    if a_shape[-1] != b_shape[-2 if len(b_shape) > 1 else -1]:
         raise ValueError(f"{who}: shapes are {tuple(a_shape)} and {tuple(b_shape)}; the inner dimensions must agree.")
     m = a_shape[-2] if len(a_shape) > 1 else 1
     n = b_shape[-1] if len(b_shape) > 1 else 1
-    batch = math.prod(jnp.broadcast_shapes(tuple(a_shape[:-2]), tuple(b_shape[:-2])))
+    try:
+        batch = math.prod(jnp.broadcast_shapes(tuple(a_shape[:-2]), tuple(b_shape[:-2])))
+    except ValueError:
+        raise ValueError(
+            f"{who}: shapes are {tuple(a_shape)} and {tuple(b_shape)}; the leading axes must broadcast."
+        ) from None
     return _engines.choose(m, n, a_shape[-1], limbs, accuracy, platform, batch)
 
 

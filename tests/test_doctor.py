@@ -107,3 +107,9 @@ def test_changes_no_setting(monkeypatch):
     before = dict(jax.config.values)
     doctor.self_test(jax.devices()[0])
     assert dict(jax.config.values) == before
+
+
+def test_an_unknown_instruction_set_is_named() -> None:
+    run = run_doctor(JAXMD_CPU_ISA="AVX2")
+    assert run.returncode != 0
+    assert "JAXMD_CPU_ISA is 'AVX2'" in run.stdout and "portable, avx2, avx512, vnni, amx" in run.stdout

@@ -242,6 +242,8 @@ def value_of(bits: int, format: str | Format) -> Fraction | float:
     if isinstance(bits, bool) or not hasattr(bits, "__index__") or np.ndim(bits):
         raise TypeError(f"{who}: bits is {type(bits).__name__}; one integer was wanted.")
     bits = int(bits)
+    if not 0 <= bits < 1 << f.width:
+        raise ValueError(f"{who}: bits is {bits}; {f} has {f.width} bits, 0 to {(1 << f.width) - 1}.")
     if f.is_integer:
         return Fraction(bits - (1 << f.width) if f.signed and bits >> (f.width - 1) else bits)
     x = bits >> f.unused
@@ -269,7 +271,7 @@ def bits_of(value: int | float | Fraction, format: str | Format) -> int:
         sign = 1 << (f.exponent_bits + f.mantissa_bits + f.unused) if value < 0 else 0
         return sign | (f.infinity if math.isinf(value) else f.nan)
     try:
-        exact = Fraction(value)
+        exact = Fraction("" if isinstance(value, str) else value)
     except (TypeError, ValueError):
         raise TypeError(f"{who}: value is {type(value).__name__}; an int, a float or a Fraction was wanted.") from None
     if f.is_integer:

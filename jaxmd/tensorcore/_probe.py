@@ -141,7 +141,18 @@ def probe(
     if not callable(dot):
         raise TypeError(f"{who}: dot is {type(dot).__name__}; a function of a, b and c was wanted.")
     fa, fb, fd = (format_of(f, who) for f in (a, a if b is None else b, d))
-    return _Questions(dot, fa, fb, fd, k, takes_c).record()
+    for f in (fa, fb, fd):
+        if f.is_integer:
+            raise ValueError(f"{who}: format {f} came; a floating-point format was wanted.")
+    if isinstance(k, bool) or not hasattr(k, "__index__"):
+        raise TypeError(f"{who}: k is {k!r}; a positive integer was wanted.")
+    if k < 2:
+        raise ValueError(f"{who}: k is {k}; at least 2 products were wanted.")
+    questions = _Questions(dot, fa, fb, fd, int(k), takes_c)
+    try:
+        return questions.record()
+    except (ArithmeticError, LookupError, ValueError) as error:
+        raise ValueError(f"{who}: what dot returned are no sums of its products ({error}).") from error
 
 
 class _Questions:
@@ -167,7 +178,13 @@ class _Questions:
                 for place, (x, y) in products.items():
                     a[r, place], b[r, place] = bits_of(x, self.a), bits_of(y, self.b)
                 c[r] = bits_of(addend, self.d)
-            out += [int(v) for v in np.asarray(self.dot(a, b, c)).ravel()[: len(part)]]
+            answer = np.asarray(self.dot(a, b, c))
+            if answer.shape != (_CASES,) or answer.dtype.kind not in "ui":
+                raise TypeError(
+                    f"jaxmd.tensorcore.probe: dot returned {answer.dtype} of shape {answer.shape}; "
+                    f"bits, {self.d.word} of shape ({_CASES},), were wanted."
+                )
+            out += [int(v) for v in answer[: len(part)]]
         return out
 
     def values(self, rows: Sequence[Row]) -> list[Fraction | float]:

@@ -128,7 +128,11 @@ def specs(arch: str | None = None) -> tuple[Spec, ...]:
     """All records, or those of one architecture."""
     if arch is not None and not isinstance(arch, str):
         raise TypeError(f"jaxmd.tensorcore.specs: arch is {type(arch).__name__}; text or None was wanted.")
-    return tuple(s for s in _table().values() if arch in (None, s.arch))
+    found = tuple(s for s in _table().values() if arch in (None, s.arch))
+    if not found:
+        archs = ", ".join(dict.fromkeys(s.arch for s in _table().values()))
+        raise ValueError(f"jaxmd.tensorcore.specs: architecture {arch!r} came; wanted one of {archs}.")
+    return found
 
 
 # F and the zero exponents (float32 and float16 outputs) of each generation; bytes of k in one step.
