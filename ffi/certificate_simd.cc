@@ -20,9 +20,10 @@ namespace {
 constexpr int kSpan = kCertificateSpan;
 constexpr uint64_t kSign = uint64_t{1} << 63, kExponentBits = uint64_t{0x7ff} << 52, kOne = uint64_t{1} << 52;
 
-// Magnitudes of the leading limbs of up to 64 entries, 0 of those that the leading bits do not tell; whether all do.
+// Magnitudes of the leading limbs of up to 64 entries, 0 of those that the leading bits do not tell, if there are such.
 struct Leading {
-  int64_t size[kSpan], others;
+  int64_t size[kSpan];
+  bool others;
 };
 
 void look(const LimbPointers<const double>& x, int64_t at, int64_t count, Leading* out) {
@@ -56,7 +57,7 @@ int exponent_of_size(int64_t size) { return size == 0 ? 2 * kZeroExponent : stat
 // The exponents of the entries that `look` did not tell, each to note(i, e).
 template <class Note>
 void others(const LimbPointers<const double>& x, int64_t at, int64_t count, const Leading& leading, Note note) {
-  if (leading.others == 0) return;
+  if (!leading.others) return;
   for (int64_t i = 0; i < count; ++i) {
     if (leading.size[i] == 0) note(i, settled_exponent(x, at + i));
   }

@@ -206,9 +206,7 @@ __device__ __noinline__ void repair_share(const RepairTask& task, bool asks, int
 
 __global__ void __launch_bounds__(kThreads) repair_kernel(const __grid_constant__ RepairTask task) {
   extern __shared__ int64_t shared[];  // [warps][134][lane 32]
-#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
-  asm volatile("griddepcontrol.wait;" ::: "memory");
-#endif
+  wait_for_earlier_kernels();
   // Of a small product every block looks at all entries, so that all of them help to read A and B, however deep.
   const bool whole = task.entries <= kWarps * kAhead * kUnit;
   const int blocks = whole ? 1 : gridDim.x, block = whole ? 0 : blockIdx.x;
@@ -254,17 +252,8 @@ cudaError_t launch(cudaStream_t stream, RepairTask& task) {
 
   const int64_t most = (device.multiprocessors - 1) | 1;  // odd
   const int64_t wanted = std::max(quotient(task.entries, kUnit), int64_t{task.slices});
-  cudaLaunchAttribute early;
-  early.id = cudaLaunchAttributeProgrammaticStreamSerialization;
-  early.val.programmaticStreamSerializationAllowed = 1;
-  cudaLaunchConfig_t config = {};
-  config.gridDim = dim3(static_cast<unsigned>(std::min(most, wanted)));
-  config.blockDim = dim3(kThreads);
-  config.dynamicSmemBytes = static_cast<size_t>(task.warps) * kSharedBytes;
-  config.stream = stream;
-  config.attrs = &early;
-  config.numAttrs = device.major >= 9 ? 1 : 0;
-  return cudaLaunchKernelEx(&config, repair_kernel, task);
+  const unsigned blocks = static_cast<unsigned>(std::min(most, wanted));
+  return launch_early(stream, repair_kernel, blocks, kThreads, task.warps * kSharedBytes, task);
 }
 
 ffi::Error float64_repair(cudaStream_t stream, int64_t limbs, ffi::RemainingArgs args, ffi::RemainingRets rets) {

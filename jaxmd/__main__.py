@@ -93,16 +93,18 @@ def handlers() -> list[Problem]:
     present = ", ".join(name for name, has in features.items() if has is True) or "no extension"
     say("cpu", f"{len(targets['cpu'])} handlers, instruction set {features['isa']} (the processor has {present})")
     wanted = os.environ.get("JAXMD_CPU_ISA")
+    problems = []
     if wanted is not None and wanted not in _ffi.CPU_ISAS:
-        return [Problem(f"JAXMD_CPU_ISA is {wanted!r}, which means nothing", f"one of {', '.join(_ffi.CPU_ISAS)}")]
+        said = f"JAXMD_CPU_ISA is {wanted!r}, which means nothing"
+        problems.append(Problem(said, f"one of {', '.join(_ffi.CPU_ISAS)}"))
     if not _ffi.has_cuda():
         say("CUDA", "module not built (needed on a GPU only)")
-        return []
+        return problems
     say("CUDA", f"{len(targets['CUDA'])} handlers for {', '.join(_ffi.cuda_architectures())}")
     missing = sorted(targets["cpu"] - targets["CUDA"] - _ffi.CPU_ONLY)
     if missing:
-        return [Problem(f"the CUDA module lacks {', '.join(missing)}", REINSTALL)]
-    return []
+        problems.append(Problem(f"the CUDA module lacks {', '.join(missing)}", REINSTALL))
+    return problems
 
 
 def devices() -> tuple[list[jax.Device], list[Problem]]:

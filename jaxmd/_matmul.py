@@ -19,7 +19,7 @@ from jax.interpreters import batching, mlir
 
 from . import _arith, _engines
 from ._engines import ACCURACIES, ENGINES, Accuracy, Engine
-from ._primitive import MAX_LIMBS, Number, Numbers, batch_size, bind, define, is_linear, to_front
+from ._primitive import Number, Numbers, batch_size, bind, check_limbs, define, is_linear, to_front
 
 Limbs = tuple[jax.Array, ...]
 
@@ -53,10 +53,7 @@ def choose_engine(
         raise ValueError(f"{who}: platform is {platform!r}; wanted 'cpu', 'cuda' or None.")
     if accuracy not in _engines.ACCURACIES:
         raise ValueError(f"{who}: accuracy is {accuracy!r}; wanted one of {', '.join(_engines.ACCURACIES)}.")
-    if isinstance(limbs, bool) or not isinstance(limbs, int):
-        raise TypeError(f"{who}: limbs is {limbs!r}; an integer from 1 to {MAX_LIMBS} was wanted.")
-    if not 1 <= limbs <= MAX_LIMBS:
-        raise ValueError(f"{who}: limbs is {limbs}; wanted 1 to {MAX_LIMBS}.")
+    check_limbs(who, limbs)
     for name, shape in (("a_shape", a_shape), ("b_shape", b_shape)):
         integers = isinstance(shape, tuple | list) and all(hasattr(size, "__index__") for size in shape)
         if not integers:

@@ -16,6 +16,7 @@ from jax import lax
 
 from . import _arith, _decimal
 from ._primitive import MAX_LIMBS as MAX_LIMBS
+from ._primitive import check_limbs as check_limbs
 from ._primitive import naming as naming
 
 Limbs = tuple[jax.Array, ...]
@@ -28,14 +29,6 @@ class Value:
     __slots__ = ("__weakref__", "limbs")
 
     limbs: Limbs
-
-
-def check_limbs(who: str, limbs: Any) -> None:
-    """Refuse a limb count that is no integer from 1 to 16."""
-    if isinstance(limbs, bool) or not isinstance(limbs, int | np.integer):
-        raise TypeError(f"{who}: limbs is {limbs!r}; an integer from 1 to {MAX_LIMBS} was wanted.")
-    if not 1 <= limbs <= MAX_LIMBS:
-        raise ValueError(f"{who}: limbs is {limbs}; 1 to {MAX_LIMBS} was wanted.")
 
 
 def to_limbs(x: Any, limbs: int) -> Limbs:

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax.interpreters import ad, batching, mlir
 
 from jaxmd import _ffi
@@ -43,6 +44,14 @@ def naming(who: str) -> Iterator[None]:
         if type(error) not in (TypeError, ValueError, IndexError) or text.startswith("jaxmd"):
             raise
         raise type(error)(f"{who}: {text}") from None
+
+
+def check_limbs(who: str, limbs: Any) -> None:
+    """Refuse a limb count that is no integer from 1 to 16."""
+    if isinstance(limbs, bool) or not isinstance(limbs, int | np.integer):
+        raise TypeError(f"{who}: limbs is {limbs!r}; an integer from 1 to {MAX_LIMBS} was wanted.")
+    if not 1 <= limbs <= MAX_LIMBS:
+        raise ValueError(f"{who}: limbs is {limbs}; 1 to {MAX_LIMBS} was wanted.")
 
 
 def define(
