@@ -1,44 +1,50 @@
 // A tile of C_ij = Σ_l a_il b_jl mod p (residue_matmul.h) on AMX.
 //
-// Tiling: 32 × 32 sums in four tiles, two tiles of a and two of b a step of 64 terms: a kilobyte is loaded for each of
-//   the four products, which take 16 cycles each. A panel of b, 32 columns of a block of k, stays in the first cache,
-//   the rows of a pass by from the second.
+// Tiling: squares of 32 × 32 sums in four tiles, two tiles of a and two of b a step of 64 terms: a kilobyte is loaded for
+//   each of the four products, which take 16 cycles each. A block of k of all columns of b stays in the second cache;
+//   stripes of 32 rows of a are packed one after the other, and each meets all panels of 32 columns of b. The sums of a
+//   square are reduced and stored while the next square is multiplied: TMUL leaves the vector units idle.
 // Packed: a as [row / 16][l / 64][row 16][l 64], b as [column / 16][l / 64][l / 4 16][column 16][4]; zeros beyond rows,
-//   columns and k. Of longer k than a block's, the sums wait in scratch, [column / 32][row / 32][row 32][column 32].
+//   columns and k. Of longer k than a block's, the sums wait in scratch, [row / 32][column / 32][row 32][column 32].
 // Exact: integers, |sum| < 2^31; longer sums are reduced mod p every 2^16 terms, as in residue_matmul_simd.cc.
-// Cost: 1024 multiply-adds a cycle at best. Measured on two cores of a Xeon shared with others: a square with k = 1024
-//   takes 0.9 to 2 µs of products, 0.3 of reduction and 0.15 of packing, which makes 1.1 to 2.2 int8 TOPS
-//   (examples/bench/residues.py).
+// Cost: 1024 multiply-adds a cycle at best. Measured on two cores of a Xeon with AMX, shared with others: a square with
+//   k = 1024 takes 1.2 µs (k = 2048: 1.9), which makes 3.6 int8 TOPS (4.3). Packing takes 0.15 of them and the reduction
+//   adds 0.1; from registers alone the products would take 0.36: they wait for the second cache.
 // Source: tiles and their order as in Intel's optimization manual (248966), chapter on AMX; the rest is this project's.
 #include "residue_matmul.h"
 
 #include <immintrin.h>
 
 #include <algorithm>
-#include <cstring>
 
 #include "amx_tiles.h"
 #include "residue_reduce.h"
+#include "value.h"
 
 namespace jaxmd {
 namespace amx {
 namespace {
 
-constexpr int64_t kTile = 16, kBytes = 64, kSquare = 2 * kTile;
-constexpr int64_t kTileBytes = kTile * kBytes, kDepth = 1024;  // k of a block
+constexpr int64_t kTile = 16, kBytes = 64, kSquare = 2 * kTile, kSums = kSquare * kSquare;
+constexpr int64_t kTileBytes = kTile * kBytes, kDepth = 2048;  // k of a block
 
+int64_t tiles_of(int64_t x, int64_t size) { return (x + size - 1) / size; }
+
+// Where the parts of a tile's scratch lie: sums, a stripe of a, a block of b.
 struct Layout {
-  int64_t steps, row_tiles, squares;  // of a block; squares of 32 × 32
-  size_t panel, sums, bytes;
+  int64_t panels, squares;  // of columns; whose sums are kept: two in turn, or all
+  size_t stripe, b, bytes;  // offsets in bytes, and the whole
 
   Layout(int64_t rows, int64_t columns, int64_t k) {
-    steps = (std::min(k, kDepth) + kBytes - 1) / kBytes;
-    row_tiles = (rows + kSquare - 1) / kSquare * 2;
-    squares = k <= kDepth ? 1 : row_tiles / 2 * ((columns + kSquare - 1) / kSquare);
-    panel = row_tiles * steps * kTileBytes;
-    sums = panel + 2 * steps * kTileBytes;
-    bytes = sums + squares * kSquare * kSquare * sizeof(int32_t);
+    const int64_t panel = 2 * kTileBytes * steps(std::min(k, kDepth));
+    panels = tiles_of(columns, kSquare);
+    squares = k <= kDepth ? 2 : tiles_of(rows, kSquare) * panels;
+    stripe = squares * kSums * sizeof(int32_t);
+    b = stripe + panel;
+    bytes = b + panels * panel;
   }
+
+  static int64_t steps(int64_t depth) { return std::max<int64_t>(1, tiles_of(depth, kBytes)); }
 };
 
 size_t scratch_bytes(int64_t rows, int64_t columns, int64_t k) { return Layout(rows, columns, k).bytes; }
@@ -91,10 +97,71 @@ void pack(const int8_t* x, int64_t stride, int64_t rows, int64_t depth, int64_t 
       for (int i = 0; i < kTile; ++i) _mm512_store_si512(out + i * kBytes, v[i]);
     }
   }
+  std::atomic_signal_fence(std::memory_order_seq_cst);  // g++ isn't told that tile loads read memory
 }
 
-// sums (+)= two tiles of rows times two of columns, [row 32][column 32].
-void multiply(const char* a, const char* b, int64_t steps, bool first, int32_t* sums) {
+// The way of a square's sums to C, or to `below`, row by row.
+class Finish {
+ public:
+  explicit Finish(const ResidueTile& tile)
+      : tile_(tile), inverse_(1.0f / static_cast<float>(tile.modulus)), once_(one_quotient(tile.k, tile.modulus)) {}
+
+  // From now on the rows are those of the square at (i, j) of the tile.
+  void take(const int32_t* sums, int64_t i, int64_t j) {
+    sums_ = sums;
+    rows_ = std::min(kSquare, tile_.rows - i);
+    columns_ = static_cast<__mmask32>(first_bytes(std::min(kSquare, tile_.columns - j)));
+    entry_ = i * tile_.stride + j;
+  }
+
+  JAXMD_INLINE void row(int64_t r) const {
+    if (r >= rows_) return;
+    __m512i x = _mm512_load_si512(sums_ + r * kSquare), y = _mm512_load_si512(sums_ + r * kSquare + kTile);
+    if (tile_.below != nullptr) {
+      const __m512i bound = _mm512_set1_epi32(tile_.bound);
+      const __mmask16 left = _mm512_mask_cmplt_epi32_mask(static_cast<__mmask16>(columns_), x, bound);
+      const __mmask16 right = _mm512_mask_cmplt_epi32_mask(static_cast<__mmask16>(columns_ >> kTile), y, bound);
+      if ((left | right) != 0) tile_.below->store(true, std::memory_order_relaxed);
+      return;
+    }
+    if (!once_) {
+      x = reduced(x);
+      y = reduced(y);
+    }
+    const __m512i order = _mm512_setr_epi64(0, 2, 4, 6, 1, 3, 5, 7);
+    const __m512i both = _mm512_permutexvar_epi64(order, _mm512_packs_epi32(centred(reduced(x)), centred(reduced(y))));
+    const int64_t at = entry_ + r * tile_.stride;
+    if (tile_.narrow != nullptr) {
+      _mm256_mask_storeu_epi8(tile_.narrow + at, columns_, _mm512_cvtepi16_epi8(both));
+    } else {
+      _mm512_mask_storeu_epi16(tile_.wide + at, columns_, both);
+    }
+  }
+
+ private:
+  // As `reduce` (residue_reduce.h), but 1/2 is taken from the quotient before it is rounded. Its error is then less than
+  // 1/2 in the last one, so that -p/2 < x < 3p/2 is left, and one correction.
+  JAXMD_INLINE __m512i reduced(__m512i x) const {
+    const __m512 inverse = _mm512_set1_ps(inverse_), half = _mm512_set1_ps(0.5f);
+    const __m512i quotient = _mm512_cvtps_epi32(_mm512_fmsub_ps(_mm512_cvtepi32_ps(x), inverse, half));
+    return _mm512_sub_epi32(x, _mm512_mullo_epi32(quotient, _mm512_set1_epi32(tile_.modulus)));
+  }
+
+  JAXMD_INLINE __m512i centred(__m512i x) const {
+    const __m512i p = _mm512_set1_epi32(tile_.modulus), end = _mm512_set1_epi32(tile_.modulus - tile_.modulus / 2);
+    return _mm512_mask_sub_epi32(x, _mm512_cmpge_epi32_mask(x, end), x, p);
+  }
+
+  const ResidueTile tile_;
+  const float inverse_;
+  const bool once_;
+  const int32_t* sums_ = nullptr;
+  int64_t rows_ = 0, entry_ = 0;
+  __mmask32 columns_ = 0;
+};
+
+// sums (+)= a stripe of a times a panel of b, and meanwhile the rows of the square before.
+void multiply(const char* a, const char* b, int64_t steps, bool first, int32_t* sums, const Finish& before) {
   constexpr int64_t kStride = kSquare * sizeof(int32_t), kLower = kTile * kSquare;
   if (first) {
     JAXMD_TILE_ZERO(0);
@@ -108,7 +175,8 @@ void multiply(const char* a, const char* b, int64_t steps, bool first, int32_t* 
     JAXMD_TILE_LOAD(3, sums + kLower + kTile, kStride);
   }
   const int64_t next = steps * kTileBytes;
-  for (int64_t s = 0; s < steps; ++s, a += kTileBytes, b += kTileBytes) {
+  int64_t row = 0;
+  for (int64_t s = 1; s <= steps; ++s, a += kTileBytes, b += kTileBytes) {
     JAXMD_TILE_LOAD(6, b, kBytes);
     JAXMD_TILE_LOAD(4, a, kBytes);
     JAXMD_TILE_MULTIPLY(0, 4, 6);
@@ -117,6 +185,7 @@ void multiply(const char* a, const char* b, int64_t steps, bool first, int32_t* 
     JAXMD_TILE_LOAD(5, a + next, kBytes);
     JAXMD_TILE_MULTIPLY(2, 5, 6);
     JAXMD_TILE_MULTIPLY(3, 5, 7);
+    for (; row * steps < kSquare * s; ++row) before.row(row);
   }
   JAXMD_TILE_STORE(0, sums, kStride);
   JAXMD_TILE_STORE(1, sums + kTile, kStride);
@@ -124,63 +193,40 @@ void multiply(const char* a, const char* b, int64_t steps, bool first, int32_t* 
   JAXMD_TILE_STORE(3, sums + kLower + kTile, kStride);
 }
 
-// A square at (i, j) of the tile, of sums of `terms` products, to its place in C. The reduction runs over the whole
-// square: in rows of 32 the compiler's vectors would be half empty.
-template <class T>
-void reduce_square(const int32_t* sums, const ResidueTile& tile, int64_t i, int64_t j, int64_t terms, T* out) {
-  const int64_t rows = std::min(kSquare, tile.rows - i), columns = std::min(kSquare, tile.columns - j);
-  alignas(64) T reduced[kSquare * kSquare];
-  if (one_quotient(terms, tile.modulus)) {
-    reduce<1>(sums, kSquare * kSquare, tile.modulus, reduced);
-  } else {
-    reduce<2>(sums, kSquare * kSquare, tile.modulus, reduced);
-  }
-  out += i * tile.stride + j;
-  for (int64_t r = 0; r < rows; ++r) std::memcpy(out + r * tile.stride, reduced + r * kSquare, columns * sizeof(T));
-}
-
-void finish(const int32_t* sums, const ResidueTile& tile, int64_t i, int64_t j, int64_t terms) {
-  if (tile.narrow != nullptr) return reduce_square(sums, tile, i, j, terms, tile.narrow);
-  if (tile.wide != nullptr) return reduce_square(sums, tile, i, j, terms, tile.wide);
-  int32_t smallest = tile.bound;
-  const int64_t rows = std::min(kSquare, tile.rows - i), columns = std::min(kSquare, tile.columns - j);
-  for (int64_t r = 0; r < rows; ++r) smallest = least(sums + r * kSquare, columns, smallest);
-  if (smallest < tile.bound) tile.below->store(true, std::memory_order_relaxed);
-}
-
 void residue_tile(const ResidueTile& tile, char* scratch) {
   const Layout layout(tile.rows, tile.columns, tile.k);
   const Tiles tiles;
-  char* const panel = scratch + layout.panel;
-  int32_t* const sums = reinterpret_cast<int32_t*>(scratch + layout.sums);
-  const int64_t square = kSquare * kSquare;
+  Finish finish(tile);
+  int32_t* const sums = reinterpret_cast<int32_t*>(scratch);
+  char *const stripe = scratch + layout.stripe, *const b = scratch + layout.b;
   int64_t l = 0, summed = 0;  // terms that lie in `sums`
   do {
-    const int64_t depth = std::min(kDepth, tile.k - l), steps = (depth + kBytes - 1) / kBytes;
+    const int64_t depth = std::min(kDepth, tile.k - l), steps = Layout::steps(depth);
     const bool first = l == 0, last = l + depth >= tile.k;
-    pack<false>(tile.a + l, tile.k, tile.rows, depth, layout.row_tiles, steps, scratch);
-    summed += depth;
-    int32_t* at = sums;
-    for (int64_t j = 0; j < tile.columns; j += kSquare) {
-      pack<true>(tile.b + j * tile.k + l, tile.k, tile.columns - j, depth, 2, steps, panel);
-      for (int64_t i = 0; i < tile.rows; i += kSquare) {
-        multiply(scratch + i / kTile * steps * kTileBytes, panel, steps, first, at);
-        if (last) finish(at, tile, i, j, summed);
-        if (layout.squares > 1) at += square;
+    pack<true>(tile.b + l, tile.k, tile.columns, depth, 2 * layout.panels, steps, b);
+    int64_t square = 0;
+    for (int64_t i = 0; i < tile.rows; i += kSquare) {
+      pack<false>(tile.a + i * tile.k + l, tile.k, tile.rows - i, depth, 2, steps, stripe);
+      for (int64_t panel = 0; panel < layout.panels; ++panel, ++square) {
+        int32_t* const at = sums + square % layout.squares * kSums;
+        multiply(stripe, b + panel * 2 * steps * kTileBytes, steps, first, at, finish);
+        if (last) finish.take(at, i, panel * kSquare);
       }
     }
+    summed += depth;
     if (!last && summed >= int64_t{1} << 16) {
-      reduce<2>(sums, layout.squares * square, tile.modulus, sums);
+      reduce<2>(sums, layout.squares * kSums, tile.modulus, sums);
       summed = 2;  // |x| ≤ p/2 is as much as two terms
     }
     l += depth;
   } while (l < tile.k);
+  for (int64_t r = 0; r < kSquare; ++r) finish.row(r);
 }
 
 }  // namespace
 
 extern const ResidueKernels residue_kernels;
-const ResidueKernels residue_kernels = {residue_tile, scratch_bytes, 1024, 512, kSquare, kSquare, 16'000'000};
+const ResidueKernels residue_kernels = {residue_tile, scratch_bytes, 2048, 512, kSquare, kSquare, 16'000'000};
 
 }  // namespace amx
 }  // namespace jaxmd

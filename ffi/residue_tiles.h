@@ -23,21 +23,22 @@ struct Tiling {
   int64_t row_tiles, column_tiles;  // of a product
 };
 
-// Equal tiles: the largest, or smaller ones where that leaves threads idle. Each row of tiles packs b again, which
-// costs as much as 4 rows, each column of tiles packs a again, as much as 2 columns: columns are cut first.
+// Equal tiles: the largest, or smaller ones where that leaves threads idle. Each row of tiles packs b again, each column
+// of tiles packs a again, which costs as much as 2 to 4 rows or columns of products, with AMX 40: the longer side is cut.
 inline Tiling tiling(const Int8Products& s, const ResidueKernels& kernels, int64_t threads) {
   const auto tiles_of = [](int64_t x, int64_t size) { return (x + size - 1) / size; };
   int64_t rows = std::min(s.m, kernels.rows), columns = std::min(s.n, kernels.columns);
   while (s.count * tiles_of(s.m, rows) * tiles_of(s.n, columns) < 4 * threads &&
-         rows * columns * s.k >= 2 * kernels.task && (columns > 128 || rows > 48)) {
-    (columns > 128 ? columns : rows) = ((columns > 128 ? columns : rows) + 1) / 2;
+         rows * columns * s.k >= 2 * kernels.task) {
+    int64_t& longer = rows > columns ? rows : columns;
+    longer = (longer + 1) / 2;
   }
   rows = tiles_of(tiles_of(s.m, tiles_of(s.m, rows)), kernels.register_rows) * kernels.register_rows;
   columns = tiles_of(tiles_of(s.n, tiles_of(s.n, columns)), kernels.register_columns) * kernels.register_columns;
   return {rows, columns, tiles_of(s.m, rows), tiles_of(s.n, columns)};
 }
 
-// At least `bytes`, aligned to 64, kept by the thread: below 1 MB, with AMX below 3.2.
+// At least `bytes`, aligned to 64, kept by the thread: below 1 MB, with AMX 1.2 or, where k > 2048, 5.3.
 inline char* thread_scratch(size_t bytes) {
   thread_local std::unique_ptr<char[]> memory;
   thread_local size_t size = 0;
