@@ -21,7 +21,7 @@ JAXMD_INLINE int bit_length(uint32_t x) { return 64 - leading_zeros(x); }
 //   reducer(p):       2^30 ≤ factor < 2^31, hence right for |x| < 2^30
 //   quick_reducer(p): shift = 0, for p ≤ 256 and |x| < 2^24
 struct Reducer {
-  int32_t modulus, factor;
+  int32_t minus, factor;  // minus: −p
   int64_t offset;
   int32_t shift;
 };
@@ -30,7 +30,7 @@ JAXMD_INLINE int32_t reducer_factor(int32_t p, int shift) {
   return static_cast<int32_t>(((int64_t{1} << (32 + shift)) + p / 2) / p);
 }
 JAXMD_INLINE Reducer make_reducer(int32_t p, int shift, int32_t factor) {
-  return {p, factor, (int64_t{1} << (31 + shift)) + (p % 2 == 0 ? factor >> 1 : 0), shift};
+  return {-p, factor, (int64_t{1} << (31 + shift)) + (p % 2 == 0 ? factor >> 1 : 0), shift};
 }
 JAXMD_INLINE Reducer make_reducer(int32_t p, int shift) { return make_reducer(p, shift, reducer_factor(p, shift)); }
 JAXMD_INLINE int reducer_shift(int32_t p) { return bit_length(static_cast<uint32_t>(p - 1)) - 2; }
@@ -54,16 +54,18 @@ JAXMD_INLINE int32_t high_product(int32_t x, int32_t y) {
 // The high word of x y + offset.
 JAXMD_INLINE int32_t high_word(int32_t x, int32_t y, int64_t offset) {
 #if defined(__CUDA_ARCH__)
-  int64_t sum;  // one instruction, where the compiler sees two of 64 bits and their signs
-  asm("mad.wide.s32 %0, %1, %2, %3;" : "=l"(sum) : "r"(x), "r"(y), "l"(offset));
+  int32_t high;  // one instruction; of mad.wide or of C++ the compiler makes three to five
+  asm("{\n .reg .s32 low;\n mad.lo.cc.s32 low, %1, %2, %3;\n madc.hi.s32 %0, %1, %2, %4;\n}"
+      : "=r"(high)
+      : "r"(x), "r"(y), "r"(static_cast<int32_t>(offset)), "r"(static_cast<int32_t>(offset >> 32)));
+  return high;
 #else
-  const int64_t sum = static_cast<int64_t>(x) * y + offset;
+  return static_cast<int32_t>((static_cast<int64_t>(x) * y + offset) >> 32);
 #endif
-  return static_cast<int32_t>(sum >> 32);
 }
 
 JAXMD_INLINE int32_t reduce(const Reducer& m, int32_t x) {
-  return x - (high_word(x, m.factor, m.offset) >> m.shift) * m.modulus;
+  return x + (high_word(x, m.factor, m.offset) >> m.shift) * m.minus;
 }
 JAXMD_INLINE int32_t quick_reduce(int32_t p, int32_t factor, int64_t offset, int32_t x) {
   return x - high_word(x, factor, offset) * p;

@@ -106,24 +106,18 @@ struct Strip {
       }
     }
     __syncwarp();
-    constexpr int kChunks = kFragments / 2;  // of 16 columns
-#pragma unroll
-    for (int i = 0; i < 16 * kChunks / 32; ++i) {
-      const int chunk = (32 * i + lane) % kChunks, r = (32 * i + lane) / kChunks;
-      const uint4 w = *reinterpret_cast<const uint4*>(shared + r * kRow + 4 * chunk);
-      const uint4 v = make_uint4(__byte_perm(w.x, w.y, 0x5410), __byte_perm(w.z, w.w, 0x5410),
-                                 __byte_perm(w.x, w.y, 0x7632), __byte_perm(w.z, w.w, 0x7632));
-      const int at = column + 16 * chunk;
-      if (row + r < p.m) store_piece<1>(plane + int64_t{row + r} * p.n + at, v, p.n - at, p.piece_narrow);
-    }
+    store_rows<1, kFragments / 2>(plane, row, column, p.piece_narrow, [](const uint4& w) {
+      return make_uint4(__byte_perm(w.x, w.y, 0x5410), __byte_perm(w.z, w.w, 0x5410), __byte_perm(w.x, w.y, 0x7632),
+                        __byte_perm(w.z, w.w, 0x7632));
+    });
   }
 
   template <int kAll>
   __device__ __forceinline__ void store_wide(const Reducer& m, const int (&c)[kAll][4], int first, int16_t* plane,
                                              int row, int column) {
+    constexpr int kHalf = kFragments / 2;
 #pragma unroll
     for (int pass = 0; pass < 2; ++pass) {
-      constexpr int kHalf = kFragments / 2;
       __syncwarp();
 #pragma unroll
       for (int j = 0; j < kHalf; ++j) {
@@ -135,23 +129,35 @@ struct Strip {
         }
       }
       __syncwarp();
+      store_rows<2, kHalf>(plane, row, column + 8 * kHalf * pass, p.piece_wide, [](const uint4& w) { return w; });
+    }
+  }
+
+  // 16 rows of kPieces times 16 bytes, entries of kSize, from shared memory; order(words): the entries of 16 bytes.
+  template <int kSize, int kPieces, class Entry, class Order>
+  __device__ __forceinline__ void store_rows(Entry* plane, int row, int column, int piece, Order order) {
+    constexpr int kRows = 32 / kPieces;  // at once
+    const int r = lane / kPieces, at = column + 16 / kSize * (lane % kPieces);
+    const uint4* const from = reinterpret_cast<const uint4*>(shared + r * kRow) + lane % kPieces;
+    Entry* to = plane + int64_t{row + r} * p.n + at;
+    const int left = p.n - at, rows = left > 0 ? p.m - row - r : 0;
+    if (piece == 16) {
 #pragma unroll
-      for (int i = 0; i < 16 * kHalf / 32; ++i) {
-        const int chunk = (32 * i + lane) % kHalf, r = (32 * i + lane) / kHalf;  // of 8 columns
-        const uint4 v = *reinterpret_cast<const uint4*>(shared + r * kRow + 4 * chunk);
-        const int at = column + 8 * (pass * kHalf + chunk);
-        if (row + r < p.m) store_piece<2>(plane + int64_t{row + r} * p.n + at, v, p.n - at, p.piece_wide);
+      for (int i = 0; i < 16; i += kRows, to += int64_t{kRows} * p.n) {
+        const uint4 v = order(from[i * (kRow / 4)]);
+        if (i < rows) *reinterpret_cast<uint4*>(to) = v;
+      }
+    } else {
+      JAXMD_ROLLED
+      for (int i = 0; i < 16; i += kRows, to += int64_t{kRows} * p.n) {
+        if (i < rows) store_piece<kSize>(to, order(from[i * (kRow / 4)]), left, piece);
       }
     }
   }
 
-  // 16 bytes in entries of kSize, of which `left` lie in the row.
+  // 16 bytes of which `left` entries of kSize lie in the row, in words or entry by entry.
   template <int kSize>
-  __device__ __forceinline__ void store_piece(void* to, const uint4& v, int left, int piece) {
-    if (piece == 16) {
-      if (left > 0) *reinterpret_cast<uint4*>(to) = v;
-      return;
-    }
+  __device__ static void store_piece(void* to, const uint4& v, int left, int piece) {
     const uint32_t word[4] = {v.x, v.y, v.z, v.w};
 #pragma unroll
     for (int i = 0; i < 4; ++i) {

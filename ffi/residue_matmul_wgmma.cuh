@@ -2,14 +2,14 @@
 //
 // Tiling:  kConsumers warpgroups multiply, 64 rows of A by kN rows of B each; one thread of a further warp copies.
 //          Blocks stay, and walk over the tiles: copies for the next tile run during the store of this one.
-// Stagger: the second warpgroup starts when the first is most of the ring ahead, and the ring keeps them apart: while one
-//          stores its part of a tile, the tensor cores have the stages of the other.
-// Pairs:   with kCluster = 2 two blocks, one above the other, share B: each copies half of it to both.
+// Pairs:   with kCluster = 2 two blocks, one above the other, share B: each copies half of it to both. That is no
+//          faster, but takes less power, which is what limits large products.
 // Stage:   [64 kConsumers rows of A, then kN rows of B][128 bytes of k] with the copy engine's 128-byte swizzle, zeros
 //          beyond the edges. full[s]: the copies of a stage have arrived; empty[s]: every warp of the cluster that
 //          reads it is through.
-// Cost:    a block's tile of 128 x 256 takes 1024 cycles a stage at the tensor cores' rate and 48 KB of copies, 32 of
-//          them of its own. On an H200 with n = 4096 the tensor cores are busy 85 % of the time.
+// Cost:    a block's tile of 128 x 256 takes 1024 cycles a stage at the tensor cores' rate, and on an H200 3700 more:
+//          2600 of stores, 1100 of waiting for the first stages. wgmma instructions wait for each other when they are
+//          issued, so no product runs during a warpgroup's own stores; the other warpgroup is at most a ring ahead.
 #pragma once
 
 #include <cuda.h>
@@ -89,60 +89,86 @@ __device__ __forceinline__ void copy_stages(const ResidueProblem& p, uint32_t ti
   }
 }
 
-// The named barrier at which the second warpgroup waits for the first.
-__device__ __forceinline__ void second_wait() { asm volatile("bar.sync 1, 256;" ::: "memory"); }
-__device__ __forceinline__ void second_release() { asm volatile("bar.arrive 1, 256;" ::: "memory"); }
+// A warp of a multiplying warpgroup.
+template <class Tile>
+class Consumer {
+ public:
+  __device__ Consumer(const ResidueProblem& p, unsigned char* memory, uint32_t shared)
+      : p_(p), reducers_(reinterpret_cast<const int2*>(memory + Tile::kReducers)), shared_(shared),
+        full_(shared + Tile::kBarriers), empty_(full_ + 8 * Tile::kStages), lane_(threadIdx.x % 32),
+        group_row_(threadIdx.x / 128 * 64), warp_row_(group_row_ + threadIdx.x / 32 % 4 * 16),
+        strip_(p, memory + Tile::kStrips + threadIdx.x / 32 * Strip<Tile::kStrip>::kBytes, lane_) {}
+
+  __device__ __forceinline__ Reducer reducer_of(int plane) const {
+    const int channel = plane / static_cast<uint32_t>(p_.batch);
+    if (channel >= kMostReducers) return reducer(p_.moduli[channel]);
+    const int2 known = reducers_[channel];
+    return make_reducer(known.x, reducer_shift(known.x), known.y);
+  }
+
+  // Waits until the copies of the next stage have arrived.
+  __device__ __forceinline__ int next_stage() {
+    const int slot = ring_.slot;
+    mbarrier_wait(full_ + 8 * slot, ring_.phase);
+    ring_.advance();
+    return slot;
+  }
+
+  __device__ __forceinline__ void multiply(int (&c)[Tile::kFragments][4], int slot, bool accumulate) const {
+    const uint32_t stage = shared_ + slot * Tile::kStage;
+    const uint64_t a = swizzled_rows(stage + group_row_ * kDepth), b = swizzled_rows(stage + Tile::kStageA);
+#pragma unroll
+    for (int k32 = 0; k32 < kDepth / 32; ++k32) {
+      WgmmaS8<Tile::kFragments>::run(c, a + 2 * k32, b + 2 * k32, accumulate || k32 > 0);
+    }
+  }
+
+  __device__ __forceinline__ void release(int slot) const {
+    __syncwarp();
+    if (Tile::kCluster == 1) {
+      if (lane_ == 0) mbarrier_arrive(empty_ + 8 * slot);
+    } else {
+      if (lane_ < Tile::kCluster) mbarrier_arrive_at(empty_ + 8 * slot, lane_);
+    }
+  }
+
+  __device__ __forceinline__ void store(const Reducer& m, const int (&c)[Tile::kFragments][4], const PlaneTile& at) {
+#pragma unroll
+    for (int j = 0; j < Tile::kFragments; j += Tile::kStrip) {
+      strip_.store(m, c, j, at.plane, at.row + warp_row_, at.column + 8 * j);
+    }
+  }
+
+ private:
+  const ResidueProblem& p_;
+  const int2* const reducers_;  // modulus and factor of each channel
+  const uint32_t shared_, full_, empty_;
+  const int lane_, group_row_, warp_row_;
+  Strip<Tile::kStrip> strip_;
+  Ring<Tile::kStages> ring_;
+};
 
 template <class Tile>
 __device__ __forceinline__ void multiply_stages(const ResidueProblem& p, uint32_t tiles, uint32_t rank,
                                                 unsigned char* memory, uint32_t shared) {
-  const uint32_t full = shared + Tile::kBarriers, empty = full + 8 * Tile::kStages;
+  Consumer<Tile> consumer(p, memory, shared);
   const int total = (p.k + kDepth - 1) / kDepth;
-  const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, group = warp / 4;
-  const auto release = [&](int slot) {
-    __syncwarp();
-    if (Tile::kCluster == 1) {
-      if (lane == 0) mbarrier_arrive(empty + 8 * slot);
-    } else {
-      if (lane < Tile::kCluster) mbarrier_arrive_at(empty + 8 * slot, lane);
-    }
-  };
-  const int2* const reducers = reinterpret_cast<const int2*>(memory + Tile::kReducers);
-  Strip<Tile::kStrip> strip(p, memory + Tile::kStrips + warp * Strip<Tile::kStrip>::kBytes, lane);
-  Ring<Tile::kStages> ring;
-  if (group == 1) second_wait();
-  bool leads = Tile::kConsumers == 2 && group == 0;
+  int c[Tile::kFragments][4] = {};
   for (uint32_t tile = blockIdx.x / Tile::kCluster; tile < tiles; tile += gridDim.x / Tile::kCluster) {
     const PlaneTile at = cluster_tile<Tile>(p, tile, rank);
-    const int channel = at.plane / static_cast<uint32_t>(p.batch);
-    const int2 modulus = channel < kMostReducers ? reducers[channel] : make_int2(p.moduli[channel], 0);
-    const int shift = reducer_shift(modulus.x);
-    const Reducer m = channel < kMostReducers ? make_reducer(modulus.x, shift, modulus.y) : make_reducer(modulus.x, shift);
-    int c[Tile::kFragments][4];
-#pragma unroll
-    for (int j = 0; j < Tile::kFragments; ++j) c[j][0] = c[j][1] = c[j][2] = c[j][3] = 0;
+    const Reducer m = consumer.reducer_of(at.plane);
     int previous = 0, in_block = 0;
     for (int step = 0; step < total; ++step) {
-      mbarrier_wait(full + 8 * ring.slot, ring.phase);
-      const uint32_t stage = shared + ring.slot * Tile::kStage;
-      const uint64_t a = swizzled_rows(stage + group * 64 * kDepth), b = swizzled_rows(stage + Tile::kStageA);
+      const int slot = consumer.next_stage();
       hold(c);
       wgmma_fence();
-#pragma unroll
-      for (int k32 = 0; k32 < kDepth / 32; ++k32) {
-        WgmmaS8<Tile::kFragments>::run(c, a + 2 * k32, b + 2 * k32, step > 0 || k32 > 0);
-      }
+      consumer.multiply(c, slot, step > 0);
       wgmma_commit();
       if (step > 0) {
         wgmma_wait<1>();
-        release(previous);
+        consumer.release(previous);
       }
-      previous = ring.slot;
-      ring.advance();
-      if (leads && (step + 2 == Tile::kStages || step + 1 == total)) {
-        leads = false;
-        second_release();
-      }
+      previous = slot;
       if (++in_block == kBlock / kDepth && step + 1 < total) {
         in_block = 0;
         wgmma_wait<0>();
@@ -152,11 +178,8 @@ __device__ __forceinline__ void multiply_stages(const ResidueProblem& p, uint32_
     }
     wgmma_wait<0>();
     hold(c);
-    release(previous);
-#pragma unroll
-    for (int j = 0; j < Tile::kFragments; j += Tile::kStrip) {
-      strip.store(m, c, j, at.plane, at.row + 64 * group + 16 * (warp % 4), at.column + 8 * j);
-    }
+    consumer.release(previous);
+    consumer.store(m, c, at);
   }
 }
 

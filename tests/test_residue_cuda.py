@@ -17,7 +17,7 @@ from jaxmd import _residue_steps, _residues
 
 pytestmark = pytest.mark.gpu
 
-TILES = ["wgmma 256x256", "wgmma 128x128", "wgmma 64x64", "mma 128x128", "mma 64x64"]
+TILES = ["wgmma 256x256", "wgmma 128x256", "wgmma 128x128", "wgmma 64x128", "wgmma 64x64", "mma 128x128", "mma 64x64"]
 MODULI = [256, 251, 29, 48259, 45979]  # three of one digit, two of two
 
 

@@ -27,7 +27,7 @@ from jaxmd import _ffi, _magnitudes, _residue_steps, _residues, _slices
 
 SIZES = (1024, 2048, 4096, 8192)
 LIMBS = (2, 4, 8, 16)
-TILES = ("wgmma 256x256", "wgmma 128x128", "wgmma 64x64", "mma 128x128", "mma 64x64")
+TILES = ("wgmma 256x256", "wgmma 128x256", "wgmma 128x128", "wgmma 64x128", "wgmma 64x64", "mma 128x128", "mma 64x64")
 INT8_PEAK, MEMORY_PEAK = 1979e12, 4.8e12  # of an H200
 MEMORY_LIMIT = 60e9  # bytes of operands and results
 
