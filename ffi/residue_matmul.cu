@@ -85,8 +85,8 @@ constexpr TileVariant<ResidueProblem> kVariants[] = {
     variant<WgmmaVariant<WgmmaTile<2, 256, 4, 2, 1>>>("wgmma 256x256", 1000, 4500),
     variant<WgmmaVariant<WgmmaTile<2, 256, 4, 1, 1>>>("wgmma 128x256", 1030, 3600),
     variant<WgmmaVariant<WgmmaTile<2, 128, 3, 1, 2>>>("wgmma 128x128", 920, 7100),
-    variant<WgmmaVariant<WgmmaTile<1, 128, 2, 1, 3>>>("wgmma 64x128", 1160, 3300),
-    variant<WgmmaVariant<WgmmaTile<1, 64, 3, 1, 4>>>("wgmma 64x64", 1350, 1500),
+    variant<WgmmaVariant<WgmmaTile<1, 128, 2, 1, 3>>>("wgmma 64x128", 1160, 3340),
+    variant<WgmmaVariant<WgmmaTile<1, 64, 3, 1, 4>>>("wgmma 64x64", 870, 2280),
     variant<MmaVariant<MmaTile<4, 2, 3, 1>>>("mma 128x128", 2100, 3000),
     variant<MmaVariant<MmaTile<2, 1, 4, 3>>>("mma 64x64", 1650, 1800),
 };
