@@ -13,13 +13,15 @@
 
 namespace jaxmd {
 
-// Advice for the whole pages of [p, p + bytes), a result about to be written; nothing for less than two large pages.
+// Advice for [p, p + bytes), a result about to be written, nothing for less than a large page. Advice is for whole large
+// pages: XLA's buffers share them with their neighbours, and a large page that is advised in part is none.
 inline void prefer_huge_pages(void* p, size_t bytes) {
 #if defined(__linux__) && defined(MADV_HUGEPAGE)
-  constexpr uintptr_t kPage = 4096, kHuge = 2 << 20;
-  const uintptr_t begin = (reinterpret_cast<uintptr_t>(p) + kPage - 1) / kPage * kPage;
-  const uintptr_t end = (reinterpret_cast<uintptr_t>(p) + bytes) / kPage * kPage;
-  if (end >= begin + 2 * kHuge) madvise(reinterpret_cast<void*>(begin), end - begin, MADV_HUGEPAGE);
+  constexpr uintptr_t kHuge = 2 << 20;
+  if (bytes < kHuge) return;
+  const uintptr_t begin = reinterpret_cast<uintptr_t>(p) / kHuge * kHuge;
+  const uintptr_t end = (reinterpret_cast<uintptr_t>(p) + bytes + kHuge - 1) / kHuge * kHuge;
+  madvise(reinterpret_cast<void*>(begin), end - begin, MADV_HUGEPAGE);
 #else
   (void)p;
   (void)bytes;

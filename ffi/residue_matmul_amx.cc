@@ -1,13 +1,13 @@
 // A tile of C_ij = Σ_l a_il b_jl mod p (residue_matmul.h) on AMX.
 //
-// Tiling: squares of 32 × 32 sums in four tiles, two tiles of a and two of b a step of 64 terms: a kilobyte is loaded for
-//   each of the four products, which take 16 cycles each. A block of k of all columns of b stays in the second cache;
-//   stripes of 32 rows of a are packed one after the other, and each meets all panels of 32 columns of b. The sums of a
-//   square are reduced and stored while the next square is multiplied: TMUL leaves the vector units idle.
+// Tiling: squares of 32 × 32 sums in four tiles, two tiles of a and two of b a step of 64 terms: a kilobyte is loaded
+//   for each of the four products, which take 16 cycles each. A block of k of all columns of b stays in the second
+//   cache; stripes of 32 rows of a are packed one after the other, and each meets all panels of 32 columns of b. The
+//   sums of a square are reduced and stored while the next square is multiplied: TMUL leaves the vector units idle.
 // Packed: a as [row / 16][l / 64][row 16][l 64], b as [column / 16][l / 64][l / 4 16][column 16][4]; zeros beyond rows,
 //   columns and k. Of longer k than a block's, the sums wait in scratch, [row / 32][column / 32][row 32][column 32].
 // Exact: integers, |sum| < 2^31; longer sums are reduced mod p every 2^16 terms, as in residue_matmul_simd.cc.
-// Cost: 1024 multiply-adds a cycle at best. Measured on two cores of a Xeon with AMX, shared with others: a square with
+// Cost: 1024 multiply-adds a cycle at best. Measured on two cores of a Xeon with AMX, shared with others: a square of
 //   k = 1024 takes 1.2 µs (k = 2048: 1.9), which makes 3.6 int8 TOPS (4.3). Packing takes 0.15 of them and the reduction
 //   adds 0.1; from registers alone the products would take 0.36: they wait for the second cache.
 // Source: tiles and their order as in Intel's optimization manual (248966), chapter on AMX; the rest is this project's.
@@ -139,8 +139,8 @@ class Finish {
   }
 
  private:
-  // As `reduce` (residue_reduce.h), but 1/2 is taken from the quotient before it is rounded. Its error is then less than
-  // 1/2 in the last one, so that -p/2 < x < 3p/2 is left, and one correction.
+  // As `reduce` (residue_reduce.h), but 1/2 is taken from the quotient before it is rounded. It errs by less than 1/2 in
+  // the last step, so that -p/2 < x < 3p/2 is left, and one correction.
   JAXMD_INLINE __m512i reduced(__m512i x) const {
     const __m512 inverse = _mm512_set1_ps(inverse_), half = _mm512_set1_ps(0.5f);
     const __m512i quotient = _mm512_cvtps_epi32(_mm512_fmsub_ps(_mm512_cvtepi32_ps(x), inverse, half));

@@ -23,8 +23,8 @@ struct Tiling {
   int64_t row_tiles, column_tiles;  // of a product
 };
 
-// Equal tiles: the largest, or smaller ones where that leaves threads idle. Each row of tiles packs b again, each column
-// of tiles packs a again, which costs as much as 2 to 4 rows or columns of products, with AMX 40: the longer side is cut.
+// Equal tiles: the largest, or smaller ones where that leaves threads idle. Each row of tiles packs b again, each
+// column of tiles a, which costs as much as 2 to 4 rows or columns of products, with AMX 40: the longer side is cut.
 inline Tiling tiling(const Int8Products& s, const ResidueKernels& kernels, int64_t threads) {
   const auto tiles_of = [](int64_t x, int64_t size) { return (x + size - 1) / size; };
   int64_t rows = std::min(s.m, kernels.rows), columns = std::min(s.n, kernels.columns);
