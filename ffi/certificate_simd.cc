@@ -1,8 +1,9 @@
 // Settled exponents and magnitudes of rows and of columns (certificate.h).
 //
 // Idea: of most entries the leading bits of two limbs tell enough: if y's exponent is 54 below x's and x is no power of
-//   two, y settles x, and the exponent of x is that of its own. So a maximum of leading limbs is looked for, in spans of
-//   64 entries whose loops the compiler vectorizes; the other entries are told from all their bits, one by one.
+//   two, y settles x, and the exponent of x is that of its own. So spans of 64 entries are looked through in loops that
+//   the compiler vectorizes, and where they tell all 64 only the largest leading limb is taken; the entries of the other
+//   spans are told from all their bits, one by one.
 // Exact: integers.
 // Cost: one pass over the limbs.
 #include "certificate.h"
@@ -18,50 +19,36 @@ namespace JAXMD_ISA {
 namespace {
 
 constexpr int kSpan = kCertificateSpan;
-constexpr uint64_t kSign = uint64_t{1} << 63, kExponentBits = uint64_t{0x7ff} << 52, kOne = uint64_t{1} << 52;
+constexpr uint64_t kSign = uint64_t{1} << 63;
+constexpr int64_t kExponentBits = int64_t{0x7ff} << 52, kOne = int64_t{1} << 52;
 
-// Magnitudes of the leading limbs of up to 64 entries, 0 of those that the leading bits do not tell, if there are such.
-struct Leading {
-  int64_t size[kSpan];
-  bool others;
-};
+uint64_t bits_at(const double* x) {
+  uint64_t bits;
+  std::memcpy(&bits, x, sizeof bits);
+  return bits;
+}
 
-void look(const LimbPointers<const double>& x, int64_t at, int64_t count, Leading* out) {
-  uint64_t before[kSpan] = {}, plain[kSpan];
-  std::memcpy(before, x.limb[0] + at, count * sizeof(double));
-  for (int i = 0; i < kSpan; ++i) {
-    const uint64_t size = before[i] & ~kSign;
-    out->size[i] = static_cast<int64_t>(size);
-    plain[i] = (size >= kOne && size < kExponentBits) || size == 0 ? ~uint64_t{0} : 0;
+// |x| as an integer, which orders as |x| does.
+int64_t size_at(const double* x) { return static_cast<int64_t>(bits_at(x) & ~kSign); }
+
+// Whether the leading bits tell the exponents of the `count` entries from `at` on.
+bool told(const LimbPointers<const double>& x, int64_t at, int64_t count) {
+  uint64_t all = ~uint64_t{0};
+  for (int64_t i = 0; i < count; ++i) {
+    const int64_t size = size_at(x.limb[0] + at + i);
+    all &= (size >= kOne && size < kExponentBits) || size == 0 ? ~uint64_t{0} : 0;
   }
   for (int g = 1; g < x.count; ++g) {
-    uint64_t limb[kSpan] = {};
-    std::memcpy(limb, x.limb[g] + at, count * sizeof(double));
-    for (int i = 0; i < kSpan; ++i) {
-      const int64_t gap = static_cast<int64_t>(before[i] & kExponentBits) - static_cast<int64_t>(limb[i] & kExponentBits);
-      const bool below = gap >= static_cast<int64_t>(54 * kOne) && (before[i] & (kOne - 1)) != 0;
-      plain[i] &= below || (limb[i] & ~kSign) == 0 ? ~uint64_t{0} : 0;
-      before[i] = limb[i];
+    for (int64_t i = 0; i < count; ++i) {
+      const int64_t before = size_at(x.limb[g - 1] + at + i), after = size_at(x.limb[g] + at + i);
+      const bool below = (before & kExponentBits) - (after & kExponentBits) >= 54 * kOne && (before & (kOne - 1)) != 0;
+      all &= below || after == 0 ? ~uint64_t{0} : 0;
     }
   }
-  uint64_t all = ~uint64_t{0};
-  for (int i = 0; i < kSpan; ++i) {
-    out->size[i] &= static_cast<int64_t>(plain[i]);
-    all &= plain[i];
-  }
-  out->others = all == 0;
+  return all == ~uint64_t{0};
 }
 
 int exponent_of_size(int64_t size) { return size == 0 ? 2 * kZeroExponent : static_cast<int>(size >> 52) - 1022; }
-
-// The exponents of the entries that `look` did not tell, each to note(i, e).
-template <class Note>
-void others(const LimbPointers<const double>& x, int64_t at, int64_t count, const Leading& leading, Note note) {
-  if (!leading.others) return;
-  for (int64_t i = 0; i < count; ++i) {
-    if (leading.size[i] == 0) note(i, settled_exponent(x, at + i));
-  }
-}
 
 bool rows(const CertificateSide& side, int64_t first, int64_t last) {
   bool settled = true;
@@ -70,10 +57,11 @@ bool rows(const CertificateSide& side, int64_t first, int64_t last) {
     int best = 2 * kZeroExponent;
     for (int64_t l = 0; l < side.k; l += kSpan) {
       const int64_t at = row * side.k + l, count = std::min<int64_t>(kSpan, side.k - l);
-      Leading leading;
-      look(side.x, at, count, &leading);
-      for (int i = 0; i < kSpan; ++i) top = std::max(top, leading.size[i]);
-      others(side.x, at, count, leading, [&](int64_t, int e) { best = std::max(best, e); });
+      if (told(side.x, at, count)) {
+        for (int64_t i = 0; i < count; ++i) top = std::max(top, size_at(side.x.limb[0] + at + i));
+      } else {
+        for (int64_t i = 0; i < count; ++i) best = std::max(best, settled_exponent(side.x, at + i));
+      }
     }
     const int e = shared_exponent(std::max(best, exponent_of_size(top)));
     side.exponent[row] = e;
@@ -100,10 +88,12 @@ bool columns(const CertificateSide& side, int64_t first, int64_t last) {
     std::fill(best, best + kSpan, 2 * kZeroExponent);
     const int64_t from = batch * side.k * side.rows + j;
     for (int64_t l = 0; l < side.k; ++l) {
-      Leading leading;
-      look(side.x, from + l * side.rows, count, &leading);
-      for (int i = 0; i < kSpan; ++i) top[i] = std::max(top[i], leading.size[i]);
-      others(side.x, from + l * side.rows, count, leading, [&](int64_t i, int e) { best[i] = std::max(best[i], e); });
+      const int64_t at = from + l * side.rows;
+      if (told(side.x, at, count)) {
+        for (int64_t i = 0; i < count; ++i) top[i] = std::max(top[i], size_at(side.x.limb[0] + at + i));
+      } else {
+        for (int64_t i = 0; i < count; ++i) best[i] = std::max(best[i], settled_exponent(side.x, at + i));
+      }
     }
     double factor[kSpan] = {};
     int8_t* const out = side.magnitude + (batch * side.rows + j) * side.kept;
