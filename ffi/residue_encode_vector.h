@@ -74,7 +74,22 @@ inline F32 multiply_add(F32 a, float b, float c) {
 
 // Vector i := element i of all the vectors.
 inline void transpose(F64 (&r)[kDoubles]) {
-#if defined(__AVX2__) && !defined(__AVX512BW__)
+#if defined(__AVX512BW__)
+  for (int i = 0; i < 8; i += 2) {  // r[i + c] = (row i, row i + 1), columns c + 2q in 128-bit quarter q
+    const __m512d even = (__m512d)r[i], odd = (__m512d)r[i + 1];
+    r[i] = (F64)_mm512_unpacklo_pd(even, odd);
+    r[i + 1] = (F64)_mm512_unpackhi_pd(even, odd);
+  }
+  for (int c = 0; c < 2; ++c) {  // the transpose of 4 x 4 quarters
+    const __m512d y0 = (__m512d)r[c], y1 = (__m512d)r[c + 2], y2 = (__m512d)r[c + 4], y3 = (__m512d)r[c + 6];
+    const __m512d even01 = _mm512_shuffle_f64x2(y0, y1, 0x88), odd01 = _mm512_shuffle_f64x2(y0, y1, 0xdd);
+    const __m512d even23 = _mm512_shuffle_f64x2(y2, y3, 0x88), odd23 = _mm512_shuffle_f64x2(y2, y3, 0xdd);
+    r[c] = (F64)_mm512_shuffle_f64x2(even01, even23, 0x88);
+    r[c + 2] = (F64)_mm512_shuffle_f64x2(odd01, odd23, 0x88);
+    r[c + 4] = (F64)_mm512_shuffle_f64x2(even01, even23, 0xdd);
+    r[c + 6] = (F64)_mm512_shuffle_f64x2(odd01, odd23, 0xdd);
+  }
+#elif defined(__AVX2__)
   const __m256d low01 = _mm256_unpacklo_pd((__m256d)r[0], (__m256d)r[1]);
   const __m256d high01 = _mm256_unpackhi_pd((__m256d)r[0], (__m256d)r[1]);
   const __m256d low23 = _mm256_unpacklo_pd((__m256d)r[2], (__m256d)r[3]);
