@@ -1,9 +1,9 @@
 // Settled exponents and magnitudes of rows and of columns (certificate.h).
 //
 // Idea: of most entries the leading bits of two limbs tell enough: if y's exponent is 54 below x's and x is no power of
-//   two, y settles x, and the exponent of x is that of its own. So spans of 64 entries are looked through in loops that
-//   the compiler vectorizes, and where they tell all 64 only the largest leading limb is taken; the entries of the other
-//   spans are told from all their bits, one by one.
+//   two, y settles x, and the exponent of x is that of its own. So spans of 64 entries are looked through in loops
+//   that the compiler vectorizes, and where they tell all 64 only the largest leading limb is taken; the entries of
+//   the other spans are told from all their bits, one by one.
 // Exact: integers.
 // Cost: one pass over the limbs.
 #include "certificate.h"

@@ -13,8 +13,8 @@
 
 namespace jaxmd {
 
-// Advice for [p, p + bytes), a result about to be written, nothing for less than a large page. Advice is for whole large
-// pages: XLA's buffers share them with their neighbours, and a large page that is advised in part is none.
+// Advice for [p, p + bytes), a result about to be written, nothing for less than a large page. Advice is for whole
+// large pages: XLA's buffers share theirs with their neighbours, and one advised in part comes in small pages.
 inline void prefer_huge_pages(void* p, size_t bytes) {
 #if defined(__linux__) && defined(MADV_HUGEPAGE)
   constexpr uintptr_t kHuge = 2 << 20;

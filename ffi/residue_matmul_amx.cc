@@ -7,9 +7,9 @@
 // Packed: a as [row / 16][l / 64][row 16][l 64], b as [column / 16][l / 64][l / 4 16][column 16][4]; zeros beyond rows,
 //   columns and k. Of longer k than a block's, the sums wait in scratch, [row / 32][column / 32][row 32][column 32].
 // Exact: integers, |sum| < 2^31; longer sums are reduced mod p every 2^16 terms, as in residue_matmul_simd.cc.
-// Cost: 1024 multiply-adds a cycle at best. Measured on two cores of a Xeon with AMX, shared with others: a square of
-//   k = 1024 takes 1.2 µs (k = 2048: 1.9), which makes 3.6 int8 TOPS (4.3). Packing takes 0.15 of them and the reduction
-//   adds 0.1; from registers alone the products would take 0.36: they wait for the second cache.
+// Cost: 1024 multiply-adds a cycle at best. Measured on two cores of a Xeon with AMX, shared with others: a square with
+//   k = 1024 takes 1.2 µs, which makes 3.6 int8 TOPS, and with k = 2048 1.9, which makes 4.3. Packing has 0.15 of them,
+//   the reduction 0.1; from registers alone the products would take 0.36: they wait for the second cache.
 // Source: tiles and their order as in Intel's optimization manual (248966), chapter on AMX; the rest is this project's.
 #include "residue_matmul.h"
 
@@ -139,8 +139,8 @@ class Finish {
   }
 
  private:
-  // As `reduce` (residue_reduce.h), but 1/2 is taken from the quotient before it is rounded. It errs by less than 1/2 in
-  // the last step, so that -p/2 < x < 3p/2 is left, and one correction.
+  // As `reduce` (residue_reduce.h), but 1/2 is taken from the quotient before it is rounded. It errs by less than 1/2
+  // in the last step, so that -p/2 < x < 3p/2 is left, and one correction.
   JAXMD_INLINE __m512i reduced(__m512i x) const {
     const __m512 inverse = _mm512_set1_ps(inverse_), half = _mm512_set1_ps(0.5f);
     const __m512i quotient = _mm512_cvtps_epi32(_mm512_fmsub_ps(_mm512_cvtepi32_ps(x), inverse, half));
