@@ -3,6 +3,7 @@
 #include <vector>
 
 #include "elementwise.h"
+#include "huge_pages.h"
 #include "threads.h"
 #include "xla/ffi/api/ffi.h"
 
@@ -52,6 +53,7 @@ ffi::Error collect(const char* who, ffi::RemainingArgs args, ffi::RemainingRets 
     if (!b.has_value()) return b.error();
     if (wrong(**b)) return invalid(who, "results are not the operands' float64 shape, which was wanted.");
     buffers->out.push_back(static_cast<double*>((*b)->untyped_data()));
+    prefer_huge_pages(buffers->out.back(), (*b)->size_bytes());
   }
   return ffi::Error::Success();
 }
