@@ -1,4 +1,5 @@
-// Reconstruction of products from residues, collected from 512 elements and put together for 64 at a time. Compiled once per instruction set.
+// Reconstruction of products from residues, collected from 512 elements and put together for 64 at a time. Compiled
+// once per instruction set.
 //
 // Shapes: residue_decode.h; residues [modulus][512], r [modulus][64] and orders [1 + c][64] in scratch.
 // Tiling: two packs of elements by up to six rows of the table stay in registers over all moduli.
@@ -30,12 +31,14 @@ JAXMD_INLINE V multiply_add(V a, V b, V c) {
 }
 
 // Residues of elements begin ... begin + count - 1, from channels far apart to rows of kResidueBlock int16: their
-// caches would have to hold one line of every channel in one place.
+// caches would have to hold one line of every channel in one place. Those of the next block are sent for: there are
+// more channels than streams that a processor follows by itself.
 void collect(const ResidueDecodeTask& task, int64_t begin, int count, int16_t* r) {
   const int64_t channel = task.batch * task.m * task.n;
   for (int i = 0; i < task.ones; ++i, r += kResidueBlock) {
     const int8_t* from = task.small + i * channel + begin;
     for (int e = 0; e < count; ++e) r[e] = from[e];
+    for (int e = 0; e < kResidueBlock; e += 64) __builtin_prefetch(from + kResidueBlock + e);
   }
   for (int j = 0; j < task.pairs; ++j, r += kResidueBlock) {
     const int16_t* const from = task.wide + 3 * j * channel + begin;
@@ -221,7 +224,8 @@ void residue_decode_block(const ResidueDecodeTask& task, int64_t begin, int64_t 
     multiply(task, scratch, orders);
     finish(task, orders, exponent, result);
     for (int l = 0; l < task.out.count; ++l) {
-      memcpy(task.out.limb[l] + begin + at, result + l * kBlock, here * sizeof(double));
+      double *const to = task.out.limb[l] + begin + at, *const from = result + l * kBlock;
+      for (int e = 0; e < here; ++e) to[e] = from[e];
     }
   }
 }
