@@ -71,6 +71,14 @@ JAXMD_INLINE int32_t quick_reduce(int32_t p, int32_t factor, int64_t offset, int
   return x - high_word(x, factor, offset) * p;
 }
 
+#if defined(__CUDACC__)
+// A value that stays in a register of the lane: the compiler can't make it again where it is needed.
+template <class T>
+__device__ __forceinline__ T kept(T x) {
+  return __shfl_sync(0xffffffffu, x, threadIdx.x % 32);
+}
+#endif
+
 // ---- the integer of an entry
 
 // Words of K, which encoders add to the integers of `count` words to make them positive.

@@ -164,9 +164,6 @@ __device__ __forceinline__ void multiply(const Fragments<Layout::kSteps>& residu
       make_uint4((carry[0] >> 16) + lift, (carry[1] >> 16) + lift, (carry[2] >> 16) + lift, (carry[3] >> 16) + lift);
 }
 
-// A value that stays in a register: the compiler can't make it again where it is needed.
-__device__ __forceinline__ uint32_t kept(uint32_t x) { return __shfl_sync(0xffffffffu, x, threadIdx.x % 32); }
-
 // kAligned: LaneEntries.
 template <int kWords, bool kAligned>
 __global__ void __launch_bounds__(decode_threads(kWords), decode_blocks(kWords))

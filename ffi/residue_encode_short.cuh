@@ -4,12 +4,13 @@
 //
 // Shapes:  those of residue_encode.cuh; at most 16 kTiles one-digit moduli, no two-digit ones.
 // Idea:    as there, with the words of residue_encode_cut.cuh.
-// Tiling:  a warp makes kRows x 64 entries at a time and waits for no other. First a lane an entry: words to its
-//          warp's shared memory, limbs being asked for a group of steps ahead. Then a row at a time: 8 fragments of 8
+// Tiling:  a warp makes 2 x 64 entries at a time (along rows 8 x 64) and waits for no other. First a lane an entry: words
+//          to its warp's shared memory, limbs being asked for four steps ahead. Then a row at a time: 8 fragments of 8
 //          entries, their columns dealt so that a lane ends with 16 neighbours on k of each of its moduli, one 16-byte
 //          store a channel. Constants stay in registers.
 // Exact:   residue_encode_cut.cuh, Reduction::kDirect.
-// Cost:    8 L bytes read and G written an entry; instructions an entry: about 20 a limb, 30 more, 3.5 a modulus.
+// Cost:    8 L bytes read and G written an entry; about 215 instructions for two limbs and 30
+//          moduli, 90 of them reductions. On an H200 operands beyond L2 are read and written at 3.1 TB/s.
 // Source:  this project's.
 #pragma once
 
@@ -25,8 +26,8 @@
 namespace jaxmd {
 namespace JAXMD_ISA {
 
-// Rows of a tile. Along rows a warp should take in 64 bytes of each.
-__host__ __device__ constexpr int short_rows(bool transposed) { return transposed ? 8 : 4; }
+// Rows of a tile. Along rows a warp should take in 64 bytes of each; else few leave more time for the next tile's limbs.
+__host__ __device__ constexpr int short_rows(bool transposed) { return transposed ? 8 : 2; }
 constexpr int kShortWord = 72;  // words from one word of an entry to the next: 64 entries, 8 mod 32
 // Words from one row of entries to the next: 4 mod 32, so that lanes along rows meet no bank conflicts.
 __host__ __device__ constexpr int short_row(int words) { return (words * kShortWord + 31) / 32 * 32 + 4; }
@@ -94,7 +95,7 @@ struct ShortModuli {
         constant = small_mod(quad_sum(constant), p, reciprocal);
         const DirectStart first = direct_start(p, constant, quad_sum(least));
         weights[i][h] = packed;
-        start[i][2 * h] = kept(first.sum);
+        start[i][2 * h] = first.sum;
         start[i][2 * h + 1] = kept(first.sum);
         minus_p[i][h] = kept(-p);
         inverse[i][h] = reciprocal;
@@ -125,11 +126,12 @@ __global__ void __launch_bounds__(kEncodeThreads, 2)
   m.template fill<kWords>(task, g, t);
   // of the lane's entry of step 0; a step goes on by half a row, or by 4 entries of k
   const int row_in = kTransposed ? lane % kRows : 0, l_in = kTransposed ? lane / kRows : lane;
-  const int write = row_in * kRow + short_entry(l_in), read = t % kWords * kShortWord;
+  const int write = kept(row_in * kRow + short_entry(l_in));
+  const int read = kept(t % kWords * kShortWord + short_entry(g / 2 * 16) + g % 2);
   const auto row = [](int step) { return kTransposed ? 0 : step / 2; };
   const auto l = [](int step) { return kTransposed ? step * (32 / kRows) : step % 2 * 32; };
-  const auto inside = [&](const ShortTile& at, int step) {
-    return at.row0 + row(step) + row_in < task.rows && at.l0 + l(step) + l_in < task.k;
+  const auto left = [](int64_t all, uint32_t from) {  // of `all` entries from `from` on, as far as a tile may reach
+    return static_cast<int>(min(int64_t{kEncodeSpan}, all - from));
   };
   const auto offset = [&](const ShortTile& at, int step) {
     const int64_t i = int64_t{at.row0} + row(step) + row_in, k = int64_t{at.l0} + l(step) + l_in;
@@ -138,15 +140,22 @@ __global__ void __launch_bounds__(kEncodeThreads, 2)
   double ahead[kGroup][kLimbs];  // of the next steps: nothing is computed from them before their turn
   int exponent_ahead[kGroup], shift_ahead[kGroup];
   const auto load = [&](const ShortTile& at, int from) {
+    const int rows_left = left(task.rows, at.row0) - row_in - row(from), l_left = left(task.k, at.l0) - l_in - l(from);
+    const int32_t* const exponent = task.exponent + at.b * task.rows + at.row0 + row_in + row(from);
+    const int32_t* const shift = task.shift + at.b * task.k + at.l0 + l_in + l(from);
+    const int64_t first = offset(at, from);
+    const double* limb[kLimbs];
+#pragma unroll
+    for (int c = 0; c < kLimbs; ++c) limb[c] = task.limbs.limb[c] + first;
 #pragma unroll
     for (int s = 0; s < kGroup; ++s) {
-      const bool here = inside(at, from + s);
-      const int64_t i = at.b * task.rows + at.row0 + row(from + s) + row_in;
-      const int64_t k = at.b * task.k + at.l0 + l(from + s) + l_in;
-      exponent_ahead[s] = here ? task.exponent[i] : 0;
-      shift_ahead[s] = here ? task.shift[k] : 0;
+      // kGroup steps begin at a whole row: row(from + s) = row(from) + row(s), and so for l
+      const bool here = row(s) < rows_left && l(s) < l_left;
+      exponent_ahead[s] = here ? exponent[row(s)] : 0;
+      shift_ahead[s] = here ? shift[l(s)] : 0;
+      const int64_t on = kTransposed ? l(s) * task.rows : row(s) * task.k + l(s);
 #pragma unroll
-      for (int c = 0; c < kLimbs; ++c) ahead[s][c] = here ? task.limbs.limb[c][offset(at, from + s)] : 0.0;
+      for (int c = 0; c < kLimbs; ++c) ahead[s][c] = here ? limb[c][on] : 0.0;
     }
   };
   uint32_t tile = blockIdx.x * (kEncodeThreads / 32) + threadIdx.x / 32;
@@ -181,20 +190,20 @@ __global__ void __launch_bounds__(kEncodeThreads, 2)
         if (sum.plain()) {
           sum.finish([&](int w, uint32_t word) { to(w) = word; });
         } else {
-          store_any_integer(task, to, kWords, inside(at, step) ? offset(at, step) : -1, units[s]);
+          const bool here = at.row0 + row(step) + row_in < task.rows && at.l0 + l(step) + l_in < task.k;
+          store_any_integer(task, to, kWords, here ? offset(at, step) : -1, units[s]);
         }
       }
     }
     __syncwarp();
     int8_t* out = task.out + (at.b * task.rows + at.row0) * task.kp + at.l0 + 16 * t + g * channel_size;
-    const bool here = at.l0 + 16 * t < task.kp;
+    const int ones = at.l0 + 16 * t < task.kp ? task.ones - g : 0;
+    const uint32_t* from = own + read;
 #pragma unroll 1
-    for (int r = 0; r < kRows && at.row0 + r < task.rows; ++r, out += task.kp) {
+    for (int r = min(kRows, left(task.rows, at.row0)); r > 0; --r, out += task.kp, from += kRow) {
       uint32_t b[8];
 #pragma unroll
-      for (int j = 0; j < 8; ++j) {
-        b[j] = own[r * kRow + read + short_entry(g / 2 * 16 + 2 * j + g % 2)];
-      }
+      for (int j = 0; j < 8; ++j) b[j] = from[2 * j];
 #pragma unroll
       for (int i = 0; i < kTiles; ++i) {
         int sums[8][4];
@@ -212,7 +221,7 @@ __global__ void __launch_bounds__(kEncodeThreads, 2)
             }
             packed[q] = four_bytes(residue[0], residue[1], residue[2], residue[3]);
           }
-          if (here && 16 * i + 8 * h + g < task.ones) {
+          if (16 * i + 8 * h < ones) {
             *reinterpret_cast<uint4*>(out + (16 * i + 8 * h) * channel_size) =
                 make_uint4(packed[0], packed[1], packed[2], packed[3]);
           }

@@ -168,11 +168,5 @@ __device__ inline uint32_t four_bytes(int a, int b, int c, int d) {
   return __byte_perm(__byte_perm(a, b, 0x0040), __byte_perm(c, d, 0x0040), 0x5410);
 }
 
-// A value that the compiler keeps in a register of its own instead of computing or copying it again.
-__device__ __forceinline__ int kept(int x) {
-  asm volatile("" : "+r"(x));
-  return x;
-}
-
 }  // namespace JAXMD_ISA
 }  // namespace jaxmd

@@ -56,14 +56,14 @@ def main() -> None:
                 steps_case(report, limbs, n)
             if platform == "cpu" and FLINT.get(limbs) == n:
                 flint_case(report, limbs, n)
+    if platform == "gpu" and not arguments.quick and report.time_left():
+        product_case(report, 2, LARGEST, None)
     for limbs in (2, 4):
         if report.time_left():
             batch_case(report, limbs, *((1024, 128) if platform == "gpu" and not arguments.quick else (8, 32)))
     for n in ((4096, 2048, 1024) if platform == "gpu" else (512,)) if not arguments.quick else (64,):
         if report.time_left():
             guarantee_case(report, n)
-    if platform == "gpu" and not arguments.quick and report.time_left():
-        product_case(report, 2, LARGEST, None)
 
 
 def copies(n: int) -> int:
