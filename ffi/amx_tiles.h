@@ -31,6 +31,8 @@ class Tiles {
 // The instructions take the numbers of tiles as constants.
 #define JAXMD_TILE_ZERO(t) _tile_zero(t)
 #define JAXMD_TILE_LOAD(t, from, stride) _tile_loadd(t, from, stride)
+// The same for what needn't stay in the first cache.
+#define JAXMD_TILE_STREAM(t, from, stride) _tile_stream_loadd(t, from, stride)
 #define JAXMD_TILE_STORE(t, to, stride) _tile_stored(t, to, stride)
 // t (int32 [16][16]) += x (int8 [row 16][l 64]) times y (int8 [l / 4 16][column 16][4])
 #define JAXMD_TILE_MULTIPLY(t, x, y) _tile_dpbssd(t, x, y)

@@ -2,14 +2,19 @@
 //
 // Tiling: squares of 32 × 32 sums in four tiles, two tiles of a and two of b a step of 64 terms: a kilobyte is loaded
 //   for each of the four products, which take 16 cycles each. A block of k of all columns of b stays in the second
-//   cache; stripes of 32 rows of a are packed one after the other, and each meets all panels of 32 columns of b. The
-//   sums of a square are reduced and stored while the next square is multiplied: TMUL leaves the vector units idle.
+//   cache; stripes of 32 rows of a are packed one after the other. A part of a stripe, 512 terms in 16 KB, stays in
+//   the first cache while it meets all panels of 32 columns of b, whose tiles pass through by streaming loads; between
+//   parts the sums of the stripe's squares wait in the second cache. The sums of a square are reduced and stored while
+//   the next square is multiplied: TMUL leaves the vector units idle.
 // Packed: a as [row / 16][l / 64][row 16][l 64], b as [column / 16][l / 64][l / 4 16][column 16][4]; zeros beyond rows,
-//   columns and k. Of longer k than a block's, the sums wait in scratch, [row / 32][column / 32][row 32][column 32].
+//   columns and k. The sums lie in scratch, [column / 32][row 32][column 32] of one stripe, or of all where k is longer
+//   than a block.
 // Exact: integers, |sum| < 2^31; longer sums are reduced mod p every 2^16 terms, as in residue_matmul_simd.cc.
-// Cost: 1024 multiply-adds a cycle at best. Measured on two cores of a Xeon with AMX, shared with others: a square with
-//   k = 1024 takes 1.2 µs, which makes 3.6 int8 TOPS, and with k = 2048 1.9, which makes 4.3. Packing has 0.15 of them,
-//   the reduction 0.1; from registers alone the products would take 0.36: they wait for the second cache.
+// Cost: 1024 multiply-adds a cycle at best. Measured on two cores of a Xeon with AMX, shared with others: 30 channels
+//   of n = 1024, 12 of 2048 and 4 of 4096 take 16.6, 51 and 137 ms, which makes 3.9, 4.0 and 4.0 int8 TOPS. With whole
+//   stripes instead of parts and ordinary loads of b it is 21.7, 63 and 164 ms (in a product of dd at n = 1024 24.6,
+//   and 58 while panels of b stayed in the first cache), with parts alone 20.7, 55 and 145, with streaming alone 19.2,
+//   59 and 128. Prefetches bring nothing; tiles of 1024 columns and scratch in large pages lose.
 // Source: tiles and their order as in Intel's optimization manual (248966), chapter on AMX; the rest is this project's.
 #include "residue_matmul.h"
 
@@ -26,19 +31,20 @@ namespace amx {
 namespace {
 
 constexpr int64_t kTile = 16, kBytes = 64, kSquare = 2 * kTile, kSums = kSquare * kSquare;
-constexpr int64_t kTileBytes = kTile * kBytes, kDepth = 2048;  // k of a block
+constexpr int64_t kTileBytes = kTile * kBytes, kDepth = 2048, kPart = 8;  // k of a block; steps
 
 int64_t tiles_of(int64_t x, int64_t size) { return (x + size - 1) / size; }
 
 // Where the parts of a tile's scratch lie: sums, a stripe of a, a block of b.
 struct Layout {
-  int64_t panels, squares;  // of columns; whose sums are kept: two in turn, or all
-  size_t stripe, b, bytes;  // offsets in bytes, and the whole
+  int64_t panels, squares, apart;  // of columns; whose sums are kept; from one stripe to the next
+  size_t stripe, b, bytes;         // offsets in bytes, and the whole
 
   Layout(int64_t rows, int64_t columns, int64_t k) {
     const int64_t panel = 2 * kTileBytes * steps(std::min(k, kDepth));
     panels = tiles_of(columns, kSquare);
-    squares = k <= kDepth ? 2 : tiles_of(rows, kSquare) * panels;
+    squares = k <= kDepth ? panels : tiles_of(rows, kSquare) * panels;
+    apart = k <= kDepth ? 0 : panels;
     stripe = squares * kSums * sizeof(int32_t);
     b = stripe + panel;
     bytes = b + panels * panel;
@@ -114,6 +120,9 @@ class Finish {
     entry_ = i * tile_.stride + j;
   }
 
+  // No square waits.
+  void rest() { rows_ = 0; }
+
   JAXMD_INLINE void row(int64_t r) const {
     if (r >= rows_) return;
     __m512i x = _mm512_load_si512(sums_ + r * kSquare), y = _mm512_load_si512(sums_ + r * kSquare + kTile);
@@ -160,8 +169,10 @@ class Finish {
   __mmask32 columns_ = 0;
 };
 
-// sums (+)= a stripe of a times a panel of b, and meanwhile the rows of the square before.
-void multiply(const char* a, const char* b, int64_t steps, bool first, int32_t* sums, const Finish& before) {
+// sums (+)= `steps` of a stripe of a times those of a panel of b; `next`: bytes from the first tile of a step to the
+// second. Meanwhile the rows of the square before are finished, whose sums may lie in the same place.
+void multiply(const char* a, const char* b, int64_t next, int64_t steps, bool first, int32_t* sums,
+              const Finish& before) {
   constexpr int64_t kStride = kSquare * sizeof(int32_t), kLower = kTile * kSquare;
   if (first) {
     JAXMD_TILE_ZERO(0);
@@ -174,13 +185,12 @@ void multiply(const char* a, const char* b, int64_t steps, bool first, int32_t* 
     JAXMD_TILE_LOAD(2, sums + kLower, kStride);
     JAXMD_TILE_LOAD(3, sums + kLower + kTile, kStride);
   }
-  const int64_t next = steps * kTileBytes;
   int64_t row = 0;
   for (int64_t s = 1; s <= steps; ++s, a += kTileBytes, b += kTileBytes) {
-    JAXMD_TILE_LOAD(6, b, kBytes);
+    JAXMD_TILE_STREAM(6, b, kBytes);
     JAXMD_TILE_LOAD(4, a, kBytes);
     JAXMD_TILE_MULTIPLY(0, 4, 6);
-    JAXMD_TILE_LOAD(7, b + next, kBytes);
+    JAXMD_TILE_STREAM(7, b + next, kBytes);
     JAXMD_TILE_MULTIPLY(1, 4, 7);
     JAXMD_TILE_LOAD(5, a + next, kBytes);
     JAXMD_TILE_MULTIPLY(2, 5, 6);
@@ -204,13 +214,21 @@ void residue_tile(const ResidueTile& tile, char* scratch) {
     const int64_t depth = std::min(kDepth, tile.k - l), steps = Layout::steps(depth);
     const bool first = l == 0, last = l + depth >= tile.k;
     pack<true>(tile.b + l, tile.k, tile.columns, depth, 2 * layout.panels, steps, b);
-    int64_t square = 0;
     for (int64_t i = 0; i < tile.rows; i += kSquare) {
       pack<false>(tile.a + i * tile.k + l, tile.k, tile.rows - i, depth, 2, steps, stripe);
-      for (int64_t panel = 0; panel < layout.panels; ++panel, ++square) {
-        int32_t* const at = sums + square % layout.squares * kSums;
-        multiply(stripe, b + panel * 2 * steps * kTileBytes, steps, first, at, finish);
-        if (last) finish.take(at, i, panel * kSquare);
+      int32_t* const squares = sums + i / kSquare * layout.apart * kSums;
+      for (int64_t part = 0; part < steps; part += kPart) {
+        const int64_t count = std::min(kPart, steps - part), next = steps * kTileBytes;
+        const char *const x = stripe + part * kTileBytes, *const y = b + part * kTileBytes;
+        for (int64_t panel = 0; panel < layout.panels; ++panel) {
+          int32_t* const at = squares + panel * kSums;
+          multiply(x, y + panel * 2 * next, next, count, first && part == 0, at, finish);
+          if (last && part + count == steps) {
+            finish.take(at, i, panel * kSquare);
+          } else {
+            finish.rest();
+          }
+        }
       }
     }
     summed += depth;
