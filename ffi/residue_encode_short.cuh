@@ -4,8 +4,8 @@
 //
 // Shapes:  those of residue_encode.cuh; at most 16 kTiles one-digit moduli, no two-digit ones.
 // Idea:    as there, with the words of residue_encode_cut.cuh.
-// Tiling:  a warp makes 2 x 64 entries at a time (along rows 8 x 64) and waits for no other. First a lane an entry: words
-//          to its warp's shared memory, limbs being asked for four steps ahead. Then a row at a time: 8 fragments of 8
+// Tiling:  a warp makes 2 x 64 entries at a time (along rows 8 x 64) and waits for no other. First a lane an entry:
+//          words to its warp's shared memory, limbs asked for four steps ahead. Then a row at a time: 8 fragments of 8
 //          entries, their columns dealt so that a lane ends with 16 neighbours on k of each of its moduli, one 16-byte
 //          store a channel. Constants stay in registers.
 // Exact:   residue_encode_cut.cuh, Reduction::kDirect.
@@ -26,7 +26,7 @@
 namespace jaxmd {
 namespace JAXMD_ISA {
 
-// Rows of a tile. Along rows a warp should take in 64 bytes of each; else few leave more time for the next tile's limbs.
+// Rows of a tile. Along rows a warp should take in 64 bytes of each; else few leave time for the next tile's limbs.
 __host__ __device__ constexpr int short_rows(bool transposed) { return transposed ? 8 : 2; }
 constexpr int kShortWord = 72;  // words from one word of an entry to the next: 64 entries, 8 mod 32
 // Words from one row of entries to the next: 4 mod 32, so that lanes along rows meet no bank conflicts.
