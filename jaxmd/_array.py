@@ -343,7 +343,7 @@ def matmul(
     **Accuracy**: with |.| and the product |a||b| taken entry by entry, for finite operands
 
         componentwise   |c − (ab + addend)| ≤ k·2^-53L·(|a||b|) + 2^-53L·(|c| + |addend|)
-        normwise        the same with row maximum of |a| × column maximum of |b| in place of (|a||b|)_ij / k
+        normwise        the same with row maximum of |a| × column maximum of |b| in place of (|a||b|)_ij
         exact           limb 1 is ab + addend rounded to nearest, limb 2 the rest rounded, …; ties to even
 
     whatever the signs, the exponents and the gaps between limbs. inf and nan follow IEEE 754 and touch only the entries
@@ -351,9 +351,9 @@ def matmul(
     not depend on batch or device, nor do those of "exact", which are the same for every engine and order of the sum;
     "componentwise" bits may depend on the batch. A sum that is exactly zero is +0.
     **Limits**: the range of `jaxmd.finfo`: low limbs of results below `finfo(L).tiny` lose bits; beyond the largest
-    double a result is inf. "exact" takes longer words the further apart the bits of a row (or column) lie; rows that
-    span more than 53 L + 64 bits are summed entry by entry in fixed point, tens of times slower. With an addend it
-    costs a product k + n long.
+    double a result is inf, under "normwise" of either sign where the bound itself lies beyond it. "exact" takes longer
+    words the further apart the bits of a row (or column) lie; rows that span more than 53 L + 64 bits are summed entry
+    by entry in fixed point, tens of times slower. With an addend it costs a product k + n long.
     **Raises**: TypeError for a factor without axes or with x64 off; ValueError for shapes that do not fit, an unknown
     engine or accuracy, an engine that cannot give the accuracy, or prepared factors that do not fit.
     **Source**: J. Verschelde's products of multiple doubles on tensor cores; ours shares one exponent in a row of a

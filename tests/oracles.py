@@ -192,7 +192,7 @@ def product_error(c: Any, a: Any, b: Any, limbs: int, addend: Any = None, normwi
     """The largest error of c = a·b (+ addend) in units of the contract's bound, over all entries.
 
     The bound is k·u^L·(|A||B|) + u^L·|C|, with |A||B| + |addend| for a product with addend, and with
-    k · (largest entry of the row of A) · (largest entry of the column of B) for |A||B| when `normwise`.
+    (largest entry of the row of A) · (largest entry of the column of B) for |A||B| when `normwise`.
     Leading axes are batch axes.
     """
     a, b, c = arrays(a), arrays(b), arrays(c)
@@ -210,7 +210,7 @@ def product_error(c: Any, a: Any, b: Any, limbs: int, addend: Any = None, normwi
         rows, columns = absolute(scaled(a)), absolute(scaled(b)).integers.transpose()
         heights = [max(row, default=0) for row in rows.integers.tolist()]
         widths = [max(column, default=0) for column in columns.tolist()]
-        entries = [k * height * width for height in heights for width in widths]
+        entries = [height * width for height in heights for width in widths]
         bound = Scaled(fmpz_mat(len(heights), len(widths), entries), bound.exponent)
     result = scaled(c)
     plus = None if extra is None else scaled(extra)
