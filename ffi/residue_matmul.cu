@@ -80,7 +80,7 @@ constexpr TileVariant<ResidueProblem> variant(const char* name, double step, dou
   return tile_variant<ResidueProblem, V>(name, 0, step, store);
 }
 
-// Cycles of 128 of k and of the rest, as measured on an H200 (examples/bench/residue_kernels.py; k = 128 … 4096).
+// Cycles of 128 of k and of the rest, fitted to times on an H200 with k = 128 to 4096 (examples/bench/residue_kernels.py).
 constexpr TileVariant<ResidueProblem> kVariants[] = {
     variant<WgmmaVariant<WgmmaTile<2, 256, 4, 2, 1>>>("wgmma 256x256", 1000, 4500),
     variant<WgmmaVariant<WgmmaTile<2, 256, 4, 1, 1>>>("wgmma 128x256", 1030, 3600),

@@ -5,8 +5,8 @@
 // Stagger: the second warpgroup starts when the first is most of the ring ahead. Then few stages are free, blocks that
 //          lead wait for memory, and those behind find their rows in L2. Side by side the warpgroups were 2 % faster
 //          with n = 1024 and equal to 4096, but dd with n = 16384 then ran at 29 T on an H200, and at 41 T staggered.
-// Pairs:   with kCluster = 2 two blocks, one above the other, share B: each copies half of it to both. That is no
-//          faster, but takes less power, which is what limits large products.
+// Pairs:   with kCluster = 2 two blocks, one above the other, share B: each copies half of it to both. Where products
+//          follow one another for long, so that the card's power limits them, that is 2 % faster; else no faster.
 // Stage:   [64 kConsumers rows of A, then kN rows of B][128 bytes of k] with the copy engine's 128-byte swizzle, zeros
 //          beyond the edges. full[s]: the copies of a stage have arrived; empty[s]: every warp of the cluster that
 //          reads it is through.
