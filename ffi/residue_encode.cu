@@ -121,8 +121,8 @@ ffi::Error residue_encode(cudaStream_t stream, int64_t bits, int64_t pairs, int6
                              "; wanted [channels, .., r, k rounded up to 16].");
   }
   if (out->element_count() == 0) return ffi::Error::Success();
-  if (tiles_of(task, 4) >= int64_t{1} << 31) {
-    return invalid(kWho, "limbs of shape " + shape_text(x) + " are too many; wanted fewer than 2^31 tiles of 4 x 64.");
+  if (tiles_of(task, short_rows(false)) >= int64_t{1} << 31) {
+    return invalid(kWho, "limbs of shape " + shape_text(x) + " are too many; wanted fewer than 2^31 tiles of 2 x 64.");
   }
   const cudaError_t status = launch(task, stream);
   if (status == cudaSuccess) return ffi::Error::Success();

@@ -50,8 +50,10 @@ __device__ inline PlaneTile plane_tile(const ResidueProblem& p, uint32_t tile) {
           static_cast<int>(column) * kColumns};
 }
 
+__device__ inline int channel_of(const ResidueProblem& p, int plane) { return plane / static_cast<uint32_t>(p.batch); }
+
 __device__ inline Reducer plane_reducer(const ResidueProblem& p, int plane) {
-  return reducer(__ldg(p.moduli + plane / static_cast<uint32_t>(p.batch)));
+  return reducer(__ldg(p.moduli + channel_of(p, plane)));
 }
 
 template <int kFragments>
@@ -81,8 +83,7 @@ struct Strip {
   template <int kAll>
   __device__ __forceinline__ void store(const Reducer& m, const int (&c)[kAll][4], int first, int plane, int row,
                                         int column) {
-    const int channel = plane / static_cast<uint32_t>(p.batch);
-    if (channel < p.small) {
+    if (channel_of(p, plane) < p.small) {
       store_narrow(m, c, first, p.narrow + int64_t{plane} * p.m * p.n, row, column);
     } else {
       store_wide(m, c, first, p.wide + (plane - p.small * p.batch) * p.m * p.n, row, column);

@@ -107,8 +107,8 @@ class Consumer {
         strip_(p, memory + Tile::kStrips + threadIdx.x / 32 * Strip<Tile::kStrip>::kBytes, lane_) {}
 
   __device__ __forceinline__ Reducer reducer_of(int plane) const {
-    const int channel = plane / static_cast<uint32_t>(p_.batch);
-    if (channel >= kMostReducers) return reducer(p_.moduli[channel]);
+    const int channel = channel_of(p_, plane);
+    if (channel >= kMostReducers) return plane_reducer(p_, plane);
     const int2 known = reducers_[channel];
     return make_reducer(known.x, reducer_shift(known.x), known.y);
   }

@@ -29,7 +29,7 @@ inline Tiling tiling(const Int8Products& s, const ResidueKernels& kernels, int64
   const auto tiles_of = [](int64_t x, int64_t size) { return (x + size - 1) / size; };
   int64_t rows = std::min(s.m, kernels.rows), columns = std::min(s.n, kernels.columns);
   while (s.count * tiles_of(s.m, rows) * tiles_of(s.n, columns) < 4 * threads &&
-         rows * columns * s.k >= 2 * kernels.task) {
+         rows * columns * s.k >= 2 * kernels.task && std::max(rows, columns) > 48) {
     int64_t& longer = rows > columns ? rows : columns;
     longer = (longer + 1) / 2;
   }

@@ -117,6 +117,13 @@ def test_sums_longer_than_int32(platform, k):
     check(platform, least, np.full_like(least, 127), moduli, 3)
 
 
+@pytest.mark.parametrize("platform", PLATFORMS)
+def test_one_sum_longer_than_many_tasks(platform):
+    """Threads have nothing else to do, and the one entry cannot be cut."""
+    a = np.full((1, 1, 1 << 25), 127, np.int8)
+    check(platform, a, -a, [251], 1)
+
+
 def test_what_does_not_fit_is_named():
     a, b = np.zeros((2, 3, 16), np.int8), np.zeros((2, 5, 16), np.int8)
     for args, message in [
