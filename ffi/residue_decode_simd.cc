@@ -224,8 +224,7 @@ void residue_decode_block(const ResidueDecodeTask& task, int64_t begin, int64_t 
     multiply(task, scratch, orders);
     finish(task, orders, exponent, result);
     for (int l = 0; l < task.out.count; ++l) {
-      double *const to = task.out.limb[l] + begin + at, *const from = result + l * kBlock;
-      for (int e = 0; e < here; ++e) to[e] = from[e];
+      memcpy(task.out.limb[l] + begin + at, result + l * kBlock, here * sizeof(double));
     }
   }
 }
