@@ -68,9 +68,11 @@ struct WgmmaVariant {
     const int64_t planes = p.channels * p.batch;
     cudaError_t status = encode_rows(&a, p.a, p.k, p.m, planes, Tile::kBM);
     if (status == cudaSuccess) status = encode_rows(&b, p.b, p.k, p.n, planes, Tile::kPartB);
+    Pace pace;
+    if (status == cudaSuccess) status = start_pace(&pace, ceiling(p.k, kDepth), p.k, stream);
     if (status != cudaSuccess) return status;
     const int64_t tiles = tiled(p).tiles(kRows, kColumns);
-    return launch_walk<Tile>(residue_wgmma_kernel<Tile>, tiles, kBlocksPerSm, device, stream, p,
+    return launch_walk<Tile>(residue_wgmma_kernel<Tile>, tiles, kBlocksPerSm, device, stream, p, pace,
                              static_cast<uint32_t>(tiles), a, b);
   }
 };
@@ -80,15 +82,16 @@ constexpr TileVariant<ResidueProblem> variant(const char* name, double step, dou
   return tile_variant<ResidueProblem, V>(name, 0, step, store);
 }
 
-// Cycles of 128 of k and of the rest, fitted to times on an H200 with k = 128 to 4096 (examples/bench/residue_kernels.py).
+// Cycles at 1.7 GHz of 128 of k and of the rest, fitted to times on an H200 with k = 128 to 16384
+// (examples/bench/residue_kernels.py).
 constexpr TileVariant<ResidueProblem> kVariants[] = {
-    variant<WgmmaVariant<WgmmaTile<2, 256, 4, 2, 1>>>("wgmma 256x256", 1000, 4500),
-    variant<WgmmaVariant<WgmmaTile<2, 256, 4, 1, 1>>>("wgmma 128x256", 1030, 3600),
-    variant<WgmmaVariant<WgmmaTile<2, 128, 3, 1, 2>>>("wgmma 128x128", 920, 7100),
-    variant<WgmmaVariant<WgmmaTile<1, 128, 2, 1, 3>>>("wgmma 64x128", 1160, 3340),
-    variant<WgmmaVariant<WgmmaTile<1, 64, 3, 1, 4>>>("wgmma 64x64", 870, 2280),
-    variant<MmaVariant<MmaTile<4, 2, 3, 1>>>("mma 128x128", 2100, 3000),
-    variant<MmaVariant<MmaTile<2, 1, 4, 3>>>("mma 64x64", 1650, 1800),
+    variant<WgmmaVariant<WgmmaTile<2, 256, 4, 2, 1>>>("wgmma 256x256", 1180, 3070),
+    variant<WgmmaVariant<WgmmaTile<2, 256, 4, 1, 1>>>("wgmma 128x256", 1220, 3270),
+    variant<WgmmaVariant<WgmmaTile<2, 128, 3, 1, 2>>>("wgmma 128x128", 1490, 5160),
+    variant<WgmmaVariant<WgmmaTile<1, 128, 2, 1, 3>>>("wgmma 64x128", 1440, 2530),
+    variant<WgmmaVariant<WgmmaTile<1, 64, 3, 1, 4>>>("wgmma 64x64", 1350, 1580),
+    variant<MmaVariant<MmaTile<4, 2, 3, 1>>>("mma 128x128", 1250, 4570),
+    variant<MmaVariant<MmaTile<2, 1, 4, 3>>>("mma 64x64", 930, 3510),
 };
 
 cudaError_t launch(const ResidueProblem& p, cudaStream_t stream) {

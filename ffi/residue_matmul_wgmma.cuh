@@ -2,9 +2,6 @@
 //
 // Tiling:  kConsumers warpgroups multiply, 64 rows of A by kN rows of B each; one thread of a further warp copies.
 //          Blocks stay, and walk over the tiles: copies for the next tile run during the store of this one.
-// Stagger: the second warpgroup starts when the first is most of the ring ahead. Then few stages are free, blocks that
-//          lead wait for memory, and those behind find their rows in L2. Side by side the warpgroups were 2 % faster
-//          with n = 1024 and equal to 4096, but dd with n = 16384 then ran at 29 T on an H200, and at 41 T staggered.
 // Pairs:   with kCluster = 2 two blocks, one above the other, share B: each copies half of it to both. Where products
 //          follow one another for long, so that the card's power limits them, that is 2 % faster; else no faster.
 // Stage:   [64 kConsumers rows of A, then kN rows of B][128 bytes of k] with the copy engine's 128-byte swizzle, zeros
@@ -18,6 +15,7 @@
 #include <cuda.h>
 
 #include "residue_matmul.cuh"
+#include "walk_pace.cuh"
 #include "wgmma.cuh"
 
 namespace jaxmd {
@@ -64,14 +62,18 @@ __device__ __forceinline__ PlaneTile cluster_tile(const ResidueProblem& p, uint3
 }
 
 template <class Tile>
-__device__ __forceinline__ void copy_stages(const ResidueProblem& p, uint32_t tiles, uint32_t rank, uint32_t shared,
-                                            const CUtensorMap* map_a, const CUtensorMap* map_b) {
+__device__ __forceinline__ void copy_stages(const ResidueProblem& p, const Pace& pace, uint32_t tiles, uint32_t rank,
+                                            uint32_t shared, const CUtensorMap* map_a, const CUtensorMap* map_b) {
   const uint32_t full = shared + Tile::kBarriers, empty = full + 8 * Tile::kStages;
   const int total = (p.k + kDepth - 1) / kDepth;
   Ring<Tile::kStages> ring;
-  for (uint32_t tile = blockIdx.x / Tile::kCluster; tile < tiles; tile += gridDim.x / Tile::kCluster) {
+  const uint32_t walkers = gridDim.x / Tile::kCluster, first = blockIdx.x / Tile::kCluster;
+  Pacer pacer(pace, walkers);
+  for (uint32_t tile = first; tile < tiles; tile += walkers) {
     const PlaneTile at = cluster_tile<Tile>(p, tile, rank);
+    const bool paced = rank == 0 && tile - first + walkers <= tiles;
     for (int step = 0; step < total; ++step) {
+      if (paced) pacer.step();
       const uint32_t to = shared + ring.slot * Tile::kStage, barrier = full + 8 * ring.slot;
       if (Tile::kCluster == 1) {
         mbarrier_wait(empty + 8 * ring.slot, ring.phase ^ 1);
@@ -91,10 +93,6 @@ __device__ __forceinline__ void copy_stages(const ResidueProblem& p, uint32_t ti
     }
   }
 }
-
-// The named barrier at which the second warpgroup waits for the first.
-__device__ __forceinline__ void second_wait() { asm volatile("bar.sync 1, 256;" ::: "memory"); }
-__device__ __forceinline__ void second_release() { asm volatile("bar.arrive 1, 256;" ::: "memory"); }
 
 // A warp of a multiplying warpgroup.
 template <class Tile>
@@ -161,9 +159,6 @@ __device__ __forceinline__ void multiply_stages(const ResidueProblem& p, uint32_
   Consumer<Tile> consumer(p, memory, shared);
   const int total = (p.k + kDepth - 1) / kDepth;
   int c[Tile::kFragments][4] = {};
-  const uint32_t group = threadIdx.x / 128;
-  if (group == 1) second_wait();
-  bool leads = Tile::kConsumers == 2 && group == 0;
   for (uint32_t tile = blockIdx.x / Tile::kCluster; tile < tiles; tile += gridDim.x / Tile::kCluster) {
     const PlaneTile at = cluster_tile<Tile>(p, tile, rank);
     const Reducer m = consumer.reducer_of(at.plane);
@@ -179,10 +174,6 @@ __device__ __forceinline__ void multiply_stages(const ResidueProblem& p, uint32_
         consumer.release(previous);
       }
       previous = slot;
-      if (leads && (step + 2 == Tile::kStages || step + 1 == total)) {
-        leads = false;
-        second_release();
-      }
       if (++in_block == kBlock / kDepth && step + 1 < total) {
         in_block = 0;
         wgmma_wait<0>();
@@ -202,8 +193,8 @@ __device__ __forceinline__ void multiply_stages(const ResidueProblem& p, uint32_
 // `tiles` of 64 kConsumers kCluster x kN, all planes; k > 0.
 template <class Tile>
 __global__ void __launch_bounds__(Tile::kThreads, Tile::kBlocksPerSm)
-    residue_wgmma_kernel(const ResidueProblem p, uint32_t tiles, const __grid_constant__ CUtensorMap map_a,
-                         const __grid_constant__ CUtensorMap map_b) {
+    residue_wgmma_kernel(const ResidueProblem p, const Pace pace, uint32_t tiles,
+                         const __grid_constant__ CUtensorMap map_a, const __grid_constant__ CUtensorMap map_b) {
 #if !defined(__CUDA_ARCH__) || defined(__CUDA_ARCH_FEAT_SM90_ALL)
   extern __shared__ __align__(1024) unsigned char residue_shared[];
   const uint32_t shared = static_cast<uint32_t>(__cvta_generic_to_shared(residue_shared));
@@ -231,7 +222,7 @@ __global__ void __launch_bounds__(Tile::kThreads, Tile::kBlocksPerSm)
     multiply_stages<Tile>(p, tiles, rank, residue_shared, shared);
   } else {
     if constexpr (Tile::kShifts) registers_decrease<Tile::kFewer>();
-    if (threadIdx.x == 128 * Tile::kConsumers) copy_stages<Tile>(p, tiles, rank, shared, &map_a, &map_b);
+    if (threadIdx.x == 128 * Tile::kConsumers) copy_stages<Tile>(p, pace, tiles, rank, shared, &map_a, &map_b);
   }
   if (Tile::kCluster > 1) {
     __syncwarp();

@@ -59,6 +59,7 @@ def check_product(a, b, moduli, small):
         ((7,), 100, 36, 112),
         ((3, 5), 130, 258, 48),
         ((40,), 256, 256, 256),  # more tiles than a GPU holds at once
+        ((), 1100, 1300, 8208),  # so long that blocks wait for each other
     ],
 )
 def test_product_with_every_tile(monkeypatch, tile, batch, m, n, k):
