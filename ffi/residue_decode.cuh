@@ -135,10 +135,29 @@ __device__ __forceinline__ uint4 carried(const int (&x)[2][4], const int (&y)[2]
   return make_uint4(word[0], word[1], word[2], word[3]);
 }
 
+// Fragments of the table; those of a single step stay in registers.
+template <class Layout, int kWords>
+class Table {
+ public:
+  __device__ explicit Table(const uint4* own) : own_(own) {
+#pragma unroll
+    for (int w = 0; w < kKept; ++w) kept_[w] = own[w * 32];
+  }
+  __device__ __forceinline__ uint4 at(int step, int word) const {
+    if constexpr (kKept > 0) return kept_[word];
+    return own_[(step * kWords + word) * 32];
+  }
+
+ private:
+  static constexpr int kKept = Layout::kSteps == 1 ? kWords : 0;
+  const uint4* own_;
+  uint4 kept_[kKept > 0 ? kKept : 1];
+};
+
 // Residues x table, carried: part t of the integers of entries 4 g .. 4 g + 3.
 template <class Layout, int kWords>
-__device__ __forceinline__ void multiply(const Fragments<Layout::kSteps>& residues, const uint4* table, int steps,
-                                         int t, uint32_t* columns) {
+__device__ __forceinline__ void multiply(const Fragments<Layout::kSteps>& residues, const Table<Layout, kWords>& table,
+                                         int steps, int t, uint32_t* columns) {
   constexpr int kStride = Layout::kStride;
   int32_t carry[4];
 #pragma unroll
@@ -150,7 +169,7 @@ __device__ __forceinline__ void multiply(const Fragments<Layout::kSteps>& residu
 #pragma unroll
     for (int s = 0; s < Layout::kSteps; ++s) {
       if (s > 0 && s == Layout::kSteps - 1 && s >= steps) break;
-      const uint4 b = table[(s * kWords + w) * 32];
+      const uint4 b = table.at(s, w);
 #pragma unroll
       for (int f = 0; f < 2; ++f) {
         MmaS8M16N8K32::run(x[f], residues.a[s][f], b.x, b.y);
@@ -201,7 +220,7 @@ __global__ void __launch_bounds__(decode_threads(kWords), decode_blocks(kWords))
   unsigned char* own = decode_shared + layout.tables + warp * Layout::kOwn;
   uint32_t* columns = reinterpret_cast<uint32_t*>(own);
   uint4* packed = reinterpret_cast<uint4*>(own) + lane;
-  const uint4* table = reinterpret_cast<const uint4*>(decode_shared) + lane;
+  const Table<Layout, kWords> table(reinterpret_cast<const uint4*>(decode_shared) + lane);
   const int4* constants = reinterpret_cast<const int4*>(decode_shared + layout.combine) + 4 * t;
   const uint32_t* product = reinterpret_cast<const uint32_t*>(decode_shared + layout.product);
 #pragma unroll 1

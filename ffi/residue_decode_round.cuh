@@ -5,7 +5,7 @@
 //         rounds as wanted; what it leaves over, smaller than 2^9 in size, and 64 bits read from where it ends are the
 //         next. Words stay in the entry's column of shared memory, or for up to kWords <= 4 limbs in registers; those
 //         have no branches for what is rare, and are made again with the others where one is needed: bits that are
-//         nothing but sign, which go by whole words, and 32 zeros after a limb, so that the rest must be looked at.
+//         nothing but sign, which go by whole words, and zeros alone after a limb, so that the rest must be looked at.
 // Exact:  integers throughout; a limb's exponent is added to its bits. Where a limb would be subnormal or near
 //         overflow, the words are rounded as jaxmd_renormalize does and scaled as jaxmd_scale does.
 // Cost:   instructions: 4 a word, 18 a limb in registers; 6 a word, 43 a limb in shared memory.
@@ -209,7 +209,8 @@ __device__ __forceinline__ void round_column(const DecodeTask& task, const Entry
 
 // The same with words in registers, for at most kWords limbs; answers false where a branch of the above is needed.
 // Limbs are made of the words above kGuard, which itself lacks less than 2^20 (|q| < 2^19 for 34 moduli of 16 bits):
-// where it is smaller than 2^32 by as much, it carries what it should.
+// where it is smaller than 2^32 by as much, it carries what it should. It also tells that something is left below a
+// limb: that of the bits between alone, few for the second limb on, 1 of 200 entries would need another look.
 template <int kWords>
 __device__ __forceinline__ bool round_words(const DecodeTask& task, uint32_t (&w)[4 * kWords], int exponent,
                                             uint32_t at) {
@@ -221,7 +222,7 @@ __device__ __forceinline__ bool round_words(const DecodeTask& task, uint32_t (&w
     uint32_t &top = w[kAll - 1], &middle = w[kAll - 2], &bottom = w[kAll - 3];
     const uint32_t same = same_leading_bits(top);
     const int shift = static_cast<int>(same) - 2;
-    ok = ok && same <= 31 && bottom << (shift & 31) != 0;
+    ok = ok && same <= 31 && (bottom << (shift & 31) | w[kGuard<kWords>]) != 0;
     e -= 32 + shift;
     if (limb == 0) ok = ok && e <= kHighest;
     const uint32_t high = funnel_left(middle, top, shift), low = funnel_left(bottom, middle, shift);
