@@ -6,6 +6,7 @@
 #include <cuda.h>
 #include <cuda_runtime.h>
 
+#include <algorithm>
 #include <string>
 
 #include "residue_matmul_args.h"
@@ -69,11 +70,19 @@ struct WgmmaVariant {
     cudaError_t status = encode_rows(&a, p.a, p.k, p.m, planes, Tile::kBM);
     if (status == cudaSuccess) status = encode_rows(&b, p.b, p.k, p.n, planes, Tile::kPartB);
     Pace pace;
-    if (status == cudaSuccess) status = start_pace(&pace, ceiling(p.k, kDepth), p.k, stream);
+    if (status == cudaSuccess) status = start_pace(&pace, ceiling(p.k, kDepth), wave_bytes(p, device), stream);
     if (status != cudaSuccess) return status;
     const int64_t tiles = tiled(p).tiles(kRows, kColumns);
     return launch_walk<Tile>(residue_wgmma_kernel<Tile>, tiles, kBlocksPerSm, device, stream, p, pace,
                              static_cast<uint32_t>(tiles), a, b);
+  }
+
+  // Bytes of A and B that the tiles of one wave share: a band of rows, or what there is of it (plane_tile).
+  static int64_t wave_bytes(const ResidueProblem& p, const DeviceLimits& device) {
+    const int64_t slots = int64_t{device.multiprocessors} * kBlocksPerSm / kCluster;
+    const int64_t rows = std::min<int64_t>(kBandRows<kRows>, ceiling(p.m, kRows));
+    const int64_t columns = std::min(ceiling(p.n, kColumns), ceiling(slots, rows));
+    return (rows * kRows + columns * kColumns) * p.k;
   }
 };
 

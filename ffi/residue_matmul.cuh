@@ -36,10 +36,13 @@ struct PlaneTile {
   int plane, row, column;  // row, column: first entry of the tile
 };
 
-// Plane by plane; in it bands of kBand tile rows, so that tiles that run together share their operands in L2.
+template <int kRows>
+constexpr int kBandRows = 2048 / kRows;  // of tiles
+
+// Plane by plane; in it bands of tile rows, so that tiles that run together share their operands in L2.
 template <int kRows, int kColumns>
 __device__ inline PlaneTile plane_tile(const ResidueProblem& p, uint32_t tile) {
-  constexpr uint32_t kBand = 2048 / kRows;
+  constexpr uint32_t kBand = kBandRows<kRows>;
   const uint32_t rows = (p.m + kRows - 1) / kRows, columns = (p.n + kColumns - 1) / kColumns;
   const uint32_t plane = tile / (rows * columns);
   const uint32_t inside = tile - plane * rows * columns;
