@@ -17,7 +17,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from . import _arith, _decimal, _elementwise, _export, _ffi, _format, _indexing, _order, _products
+from . import _arith, _elementwise, _export, _ffi, _format, _indexing, _order, _products, _rational
 from ._engines import Accuracy, Engine
 from ._operands import (
     Limbs,
@@ -143,7 +143,7 @@ class MultiDouble(Value):
         return float(self._scalar("float()").to_float64())
 
     def __int__(self) -> int:
-        return math.trunc(_decimal.limbs_to_fraction([float(limb) for limb in self._scalar("int()").limbs]))
+        return math.trunc(_rational.limbs_to_fraction([float(limb) for limb in self._scalar("int()").limbs]))
 
     def __bool__(self) -> bool:
         return bool(self._scalar("bool()") != 0)

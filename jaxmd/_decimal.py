@@ -1,10 +1,9 @@
-"""Exact limbs ↔ text, integers, fractions: pure Python on integers of any size, no floating-point arithmetic.
+"""Limbs ↔ decimal text and numbers of every kind, exactly: pure Python on integers of any size (`_rational.py`).
 
-    text, int, Fraction, … ──→ num/den ──→ limbs (x₁, …, x_L)     x₁ = RN(x), xᵢ₊₁ = RN(x − x₁ − … − xᵢ)
-    limbs ──→ n/2^q ──→ Fraction, shortest or rounded decimal text
+    text, int, Fraction, Decimal, … ──→ num/den ──→ canonical limbs
+    limbs ──→ n/2^q ──→ shortest or rounded decimal text
 
-RN is round-to-nearest, ties to even, in double, subnormals and overflow included. These are the canonical limbs of x.
-Everything between the ends is an integer ratio, so the only roundings are those in the definition.
+Everything between the ends is an integer ratio, so the only roundings are those of the definition of canonical limbs.
 
 Source: the interval of reals that read back identically is the idea of Steele and White, "How to print
 floating-point numbers accurately", PLDI 1990; ours intersects one such interval for each limb.
@@ -15,14 +14,22 @@ import math
 import numbers
 import operator
 import re
-import struct
 from collections.abc import Sequence
-from fractions import Fraction
 from typing import Any
 
 import numpy as np
 
-INFINITY = math.inf
+from ._rational import (
+    INFINITY,
+    collapse,
+    dyadic_to_limbs,
+    limbs_to_dyadic,
+    nearest,
+    ratio_to_limbs,
+    significand,
+    special,
+)
+
 _LOG10_2 = math.log10(2)
 _CHUNK = 600  # digits that int() and str() convert whatever sys.set_int_max_str_digits() says
 _EXPONENT_DIGITS = 18  # an exponent with more digits is beyond the range for any text that fits in memory
@@ -35,73 +42,6 @@ _WORDS = {"inf": INFINITY, "infinity": INFINITY, "nan": math.nan}
 
 
 # Into limbs.
-
-
-def _significand(x: float) -> tuple[int, int]:
-    """(s, e) with x = s·2^e and 2^e the unit in the last place of x, which is finite.
-
-    From the bits: the threads in which XLA calls Python back take subnormals for zero in float operations.
-    """
-    bits = int.from_bytes(struct.pack(">d", x), "big")
-    biased = bits >> 52 & 0x7FF
-    figures = bits & (1 << 52) - 1 | (1 << 52 if biased else 0)
-    return -figures if bits >> 63 else figures, max(biased, 1) - 1075
-
-
-def _dyadic(x: float) -> tuple[int, int]:
-    """(n, q) with x = n/2^q in lowest terms, q ≥ 0."""
-    figures, exponent = _significand(x)
-    zeros = (figures & -figures).bit_length() - 1 if figures else -exponent
-    figures, exponent = figures >> zeros, exponent + zeros
-    return (figures << exponent, 0) if exponent > 0 else (figures, -exponent)
-
-
-def _quotient(num: int, den: int) -> float:
-    """num/den rounded once, ties to even, den > 0; OverflowError beyond the range."""
-    if num.bit_length() - den.bit_length() > -1021:
-        return num / den  # CPython divides integers with one correct rounding
-    units = _nearest(abs(num) << 1074, den)  # of 2^-1074; below 2^-1021 they are the bits of the double
-    return struct.unpack(">d", (units | (1 << 63 if num < 0 else 0)).to_bytes(8, "big"))[0]
-
-
-def _special(leading: float, count: int) -> tuple[float, ...]:
-    return (leading,) + (0.0,) * (count - 1)
-
-
-def ratio_to_limbs(num: int, den: int, count: int) -> tuple[float, ...]:
-    """Canonical limbs of num/den, den > 0; beyond the range ±inf, or zero with the sign of num.
-
-    Accuracy: |num/den − Σ limbs| ≤ 2^-53·count |num/den|, or 2^-1075 where the last limb is subnormal.
-    """
-    limbs: list[float] = []
-    shift = 0  # what is left of the value is num / (den·2^shift)
-    while num and len(limbs) < count:
-        try:
-            limb = _quotient(num, den << shift)
-        except OverflowError:
-            return _special(-INFINITY if num < 0 else INFINITY, count)
-        top, own = _dyadic(limb)
-        if not top:
-            limbs.append(0.0 if limbs else limb)
-            break
-        limbs.append(limb)
-        if own > shift:
-            num <<= own - shift
-            shift = own
-        num -= (top * den) << (shift - own)
-    return tuple(limbs) + (0.0,) * (count - len(limbs))
-
-
-def dyadic_to_limbs(num: int, exponent: int, count: int) -> tuple[float, ...]:
-    """Canonical limbs of num·2^exponent for exponents of any size."""
-    top = num.bit_length() + exponent  # 2^(top−1) ≤ |value| < 2^top
-    if num and top > 1024:
-        return _special(-INFINITY if num < 0 else INFINITY, count)
-    if num == 0 or top <= -1075:
-        return _special(-0.0 if num < 0 else 0.0, count)
-    if exponent >= 0:
-        return ratio_to_limbs(num << exponent, 1, count)
-    return ratio_to_limbs(num, 1 << -exponent, count)
 
 
 def _digits_to_int(digits: str) -> int:
@@ -124,9 +64,9 @@ def _decimal_to_limbs(negative: bool, whole: str, fraction: str, exponent: int, 
     sign = -1 if negative else 1
     top = len(digits) + exponent - len(fraction)  # 10^(top−1) ≤ |value| < 10^top
     if not digits or top <= -324:
-        return _special(sign * 0.0, count)
+        return special(sign * 0.0, count)
     if top > 309:
-        return _special(sign * INFINITY, count)
+        return special(sign * INFINITY, count)
     significant = digits.rstrip("0")
     power = top - len(significant)
     num = sign * _digits_to_int(significant)
@@ -161,18 +101,18 @@ def text_to_limbs(text: str, count: int) -> tuple[float, ...]:
             at = text.index("/") + 1
             raise ValueError(f"{_excerpt(text, at)} has the denominator 0 at position {at}; a nonzero one was wanted")
         if num == 0:
-            return _special(-0.0 if match[1] == "-" else 0.0, count)
+            return special(-0.0 if match[1] == "-" else 0.0, count)
         return ratio_to_limbs(-num if match[1] == "-" else num, den, count)
     if (match := _HEXADECIMAL.fullmatch(body)) and (match[2] or match[3]):
         sign, whole, fraction, power = match.groups()
         num = int(whole + (fraction or ""), 16)
         if num == 0:
-            return _special(-0.0 if sign == "-" else 0.0, count)
+            return special(-0.0 if sign == "-" else 0.0, count)
         return dyadic_to_limbs(-num if sign == "-" else num, _exponent(power) - 4 * len(fraction or ""), count)
     word = _WORDS.get(body.lstrip("+-").lower()) if len(body) - len(body.lstrip("+-")) <= 1 else None
     if word is None:
         raise ValueError(_complaint(text))
-    return _special(-word if body[0] == "-" else word, count)
+    return special(-word if body[0] == "-" else word, count)
 
 
 def _offence(text: str) -> int:
@@ -233,13 +173,13 @@ def number_to_limbs(x: Any, count: int) -> tuple[float, ...]:
       TypeError: a complex number, or something that is no number. ValueError: malformed text.
     """
     if isinstance(x, float):  # includes numpy.float64
-        return _special(float(x), count)
+        return special(float(x), count)
     if isinstance(x, str):
         return text_to_limbs(x, count)
     if isinstance(x, int | np.bool_):
         return ratio_to_limbs(int(x), 1, count)
     if isinstance(x, decimal.Decimal):
-        return _special(math.nan, count) if x.is_nan() else text_to_limbs(str(x), count)
+        return special(math.nan, count) if x.is_nan() else text_to_limbs(str(x), count)
     if isinstance(x, numbers.Rational):
         return ratio_to_limbs(int(x.numerator), int(x.denominator), count)
     if isinstance(x, bytes):
@@ -247,7 +187,7 @@ def number_to_limbs(x: Any, count: int) -> tuple[float, ...]:
     if hasattr(x, "_mpf_"):
         sign, man, exponent, _ = (x(prec=53 * count + 200) if callable(x) else x)._mpf_  # mpmath.pi is callable
         if not man and exponent:  # inf or nan
-            return _special(float(x), count)
+            return special(float(x), count)
         return dyadic_to_limbs(-int(man) if sign else int(man), int(exponent), count)
     if type(x).__module__.partition(".")[0] == "flint":
         return _flint_to_limbs(x, count)
@@ -257,9 +197,9 @@ def number_to_limbs(x: Any, count: int) -> tuple[float, ...]:
         try:
             num, den = x.as_integer_ratio()
         except (OverflowError, ValueError):  # inf, nan
-            return _special(float(x), count)
+            return special(float(x), count)
         limbs = ratio_to_limbs(int(num), int(den), count)
-        return _special(float(x), count) if num == 0 else limbs  # float() for the sign of −0
+        return special(float(x), count) if num == 0 else limbs  # float() for the sign of −0
     if isinstance(x, complex) or hasattr(x, "_mpc_") or "complex" in type(x).__name__:
         raise TypeError(f"{x!r} is complex; a real number was wanted")
     raise TypeError(f"{x!r} of type {type(x).__name__} is not a real number")
@@ -274,7 +214,7 @@ def _flint_to_limbs(x: Any, count: int) -> tuple[float, ...]:
     if kind in ("arb", "arf"):
         middle = x.mid() if kind == "arb" else x
         if not middle.is_finite():
-            return _special(float(middle), count)
+            return special(float(middle), count)
         man, exponent = middle.man_exp()
         return dyadic_to_limbs(int(man), int(exponent), count)
     if kind == "acb":
@@ -282,34 +222,7 @@ def _flint_to_limbs(x: Any, count: int) -> tuple[float, ...]:
     raise TypeError(f"{x!r} of type flint.{kind} is not a real number")
 
 
-# Out of limbs. Limbs may overlap or cancel: their value is their sum.
-
-
-def collapse(limbs: Sequence[float]) -> float | None:
-    """The IEEE sum where a limb is inf or nan, ±0.0 where all are zeros, None for limbs of an ordinary number."""
-    if not all(map(math.isfinite, limbs)):
-        return math.nan if INFINITY in limbs and -INFINITY in limbs else math.fsum(x for x in limbs if x - x != 0)
-    if not any(_significand(limb)[0] for limb in limbs):
-        return -0.0 if math.copysign(1.0, limbs[0]) < 0 else 0.0
-    return None
-
-
-def limbs_to_dyadic(limbs: Sequence[float]) -> tuple[int, int]:
-    """(n, q) with Σ limbs = n/2^q exactly, q ≥ 0; the limbs are finite."""
-    num = shift = 0
-    for limb in limbs:
-        figures, own = _dyadic(limb)
-        if own > shift:
-            num <<= own - shift
-            shift = own
-        num += figures << (shift - own)
-    return num, shift
-
-
-def limbs_to_fraction(limbs: Sequence[float]) -> Fraction:
-    """The exact sum of finite limbs."""
-    num, shift = limbs_to_dyadic(limbs)
-    return Fraction(num, 1 << shift)
+# Out of limbs.
 
 
 def limbs_to_text(limbs: Sequence[float], digits: int | None = None) -> str:
@@ -320,14 +233,14 @@ def limbs_to_text(limbs: Sequence[float], digits: int | None = None) -> str:
       digits: None for the shortest text that `text_to_limbs` reads back, with this number of limbs, as the same value
         (of the shortest, the nearest to it); else that many significant digits, correctly rounded, ties to even.
     """
-    special = collapse(limbs)
-    if special is None:
+    plain = collapse(limbs)
+    if plain is None:
         num, shift = limbs_to_dyadic(limbs)
-        special = 0.0 if num == 0 else None
-    if special is not None:
-        if special == 0 and digits is not None and digits > 1:
-            return f"{special:.{digits - 1}f}"
-        return repr(special)
+        plain = 0.0 if num == 0 else None
+    if plain is not None:
+        if plain == 0 and digits is not None and digits > 1:
+            return f"{plain:.{digits - 1}f}"
+        return repr(plain)
     sign, num = ("-", -num) if num < 0 else ("", num)
     if digits is not None:
         figures, exponent = _rounded(num, shift, digits)
@@ -352,17 +265,12 @@ def _scaled(num: int, shift: int, power: int) -> tuple[int, int]:
     return (num, 10**power << shift) if power >= 0 else (num * 10**-power, 1 << shift)
 
 
-def _nearest(top: int, bottom: int) -> int:
-    whole, rest = divmod(top, bottom)
-    return whole + (2 * rest > bottom or (2 * rest == bottom and whole & 1))
-
-
 def _rounded(num: int, shift: int, digits: int) -> tuple[str, int]:
     exponent = math.floor((num.bit_length() - 1 - shift) * _LOG10_2)  # floor(log10 of the value), or one less
     top, bottom = _scaled(num, shift, exponent + 1)
     if top >= bottom:
         exponent += 1
-    figures = _nearest(*_scaled(num, shift, exponent + 1 - digits))
+    figures = nearest(*_scaled(num, shift, exponent + 1 - digits))
     if figures == 10**digits:
         figures, exponent = figures // 10, exponent + 1
     return _int_to_digits(figures), exponent
@@ -375,7 +283,7 @@ def _interval(limbs: Sequence[float]) -> tuple[int, bool, int, bool, int]:
     distance from x₁ + … + xᵢ₋₁ rounds to xᵢ: half a unit in the last place of xᵢ on each side (a quarter toward zero
     where xᵢ is a power of two), the ends included where the last bit of xᵢ is even.
     """
-    parts = [_significand(limb) for limb in limbs]
+    parts = [significand(limb) for limb in limbs]
     shift = max(0, 2 - min(exponent for _, exponent in parts))  # a quarter of the smallest unit is an integer
     value = 0
     lows, highs = [], []
@@ -404,7 +312,7 @@ def _shortest(limbs: Sequence[float]) -> tuple[str, int]:
         while -(-first // 10**step) <= last // 10**step:
             first, last, power = -(-first // 10**step), last // 10**step, power + step
     num, q = limbs_to_dyadic(limbs)
-    figures = _int_to_digits(min(max(_nearest(*_scaled(num, q, power)), first), last))
+    figures = _int_to_digits(min(max(nearest(*_scaled(num, q, power)), first), last))
     return figures, power + len(figures) - 1
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from . import _decimal
+from . import _decimal, _rational
 
 Limbs = Sequence[Any]
 
@@ -29,10 +29,10 @@ def fractions(limbs: Limbs) -> Any:
     shape, rows = _rows(limbs)
     entries: list[Fraction] = []
     for row in rows:
-        if (special := _decimal.collapse(row)) is not None and special != 0:
+        if (special := _rational.collapse(row)) is not None and special != 0:
             index = tuple(map(int, np.unravel_index(len(entries), shape)))
             raise ValueError(f"jaxmd.to_fractions: entry {index} is {special}; finite entries were wanted.")
-        entries.append(_decimal.limbs_to_fraction(row))
+        entries.append(_rational.limbs_to_fraction(row))
     return _objects(shape, entries)
 
 
@@ -49,10 +49,10 @@ def mpmath_numbers(limbs: Limbs) -> Any:
     import mpmath
 
     def convert(row: tuple[float, ...]) -> Any:
-        special = _decimal.collapse(row)
+        special = _rational.collapse(row)
         if special is not None:
             return mpmath.mpf(special)
-        num, shift = _decimal.limbs_to_dyadic(row)
+        num, shift = _rational.limbs_to_dyadic(row)
         return mpmath.ldexp(mpmath.mpf(num, prec=max(53, num.bit_length())), -shift)
 
     shape, rows = _rows(limbs)

@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from . import _arith, _decimal, _elementwise, _ffi, _order
+from . import _arith, _elementwise, _ffi, _order, _rational
 from ._array import MultiDouble
 from ._array import power as power
 from ._convert import asarray
@@ -119,7 +119,7 @@ def arange(start: Any, stop: Any = None, step: Any = 1, limbs: int | None = None
     for name, x in zip(("start", "stop", "step"), values, strict=True):
         if x.shape != () or not all(math.isfinite(float(limb)) for limb in x.limbs):
             raise ValueError(f"{who}: {name} is {x!r}; a finite scalar was wanted.")
-    first, last, stride = (_decimal.limbs_to_fraction([float(limb) for limb in x.limbs]) for x in values)
+    first, last, stride = (_rational.limbs_to_fraction([float(limb) for limb in x.limbs]) for x in values)
     if stride == 0:
         raise ValueError(f"{who}: step is 0; a nonzero step was wanted.")
     quotient = (last - first) / stride

@@ -15,14 +15,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jaxmd._decimal import (
-    dyadic_to_limbs,
-    limbs_to_fraction,
-    limbs_to_text,
-    number_to_limbs,
-    ratio_to_limbs,
-    text_to_limbs,
-)
+from jaxmd._decimal import limbs_to_text, number_to_limbs, text_to_limbs
+from jaxmd._rational import dyadic_to_limbs, limbs_to_fraction, ratio_to_limbs
 
 CASES = pathlib.Path(__file__).parent / "cases"
 MAX = sys.float_info.max

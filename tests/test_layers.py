@@ -10,7 +10,7 @@ ROOT = Path(__file__).resolve().parent.parent
 PACKAGE = ROOT / "jaxmd"
 
 LAYERS = [
-    ["_ffi", "_decimal"],
+    ["_ffi", "_rational", "_decimal"],
     [
         *["_primitive", "_linear", "_arith", "_slices", "_residues", "_residue_tables", "_magnitudes"],
         *["_bits", "_specs", "_fused", "_fma", "_steps", "_chain"],
