@@ -46,7 +46,8 @@ doctor: $(VENV)/.installed
 
 # Installed in place: an edited .py file takes effect at once, an edited ffi/ file at the next make.
 $(VENV)/.installed: $(VENV)/.created $(SOURCES)
-	$(BIN)/python -m pip install --quiet --editable '.[$(EXTRAS)]'
+	@echo "make: installs packages and compiles jaxmd, some minutes the first time"
+	$(BIN)/python -m pip install --editable '.[$(EXTRAS)]'
 	@touch $@
 
 $(VENV)/.created:

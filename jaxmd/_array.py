@@ -351,7 +351,7 @@ def matmul(
     not depend on batch or device, nor do those of "exact", which are the same for every engine and order of the sum;
     "componentwise" bits may depend on the batch. A sum that is exactly zero is +0.
     **Limits**: the range of `jaxmd.finfo`: low limbs of results below `finfo(L).tiny` lose bits; beyond the largest
-    double a result is inf, under "normwise" of either sign where the bound itself lies beyond it. "exact" takes longer
+    double a result is inf, under "normwise" any number where the bound itself lies beyond it. "exact" takes longer
     words the further apart the bits of a row (or column) lie; rows that span more than 53 L + 64 bits are summed entry
     by entry in fixed point, tens of times slower. With an addend it costs a product k + n long.
     **Raises**: TypeError for a factor without axes or with x64 off; ValueError for shapes that do not fit, an unknown

@@ -196,8 +196,8 @@ def _matmul_batch(
     folded = [_fold(number, fold) for number in numbers]
     folded[shared] = tuple(groups[shared][0])
     out = _bind(folded, limbs, **params)
-    at = out[0].ndim + fold + 1
-    out = tuple(x.reshape(*x.shape[:at], size, x.shape[at] // size if size else 0, *x.shape[at + 1 :]) for x in out)
+    at, own = out[0].ndim + fold + 1, numbers[1 - shared][0].shape[fold + 1]  # own: m or n of one of the batch
+    out = tuple(x.reshape(*x.shape[:at], size, own, *x.shape[at + 1 :]) for x in out)
     return out, [at] * len(out)
 
 

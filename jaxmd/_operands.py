@@ -61,7 +61,7 @@ def _number_limbs(x: Any, limbs: int) -> tuple[float, ...]:
 
 
 def _refuse(dtype: Any) -> TypeError:
-    return TypeError(f"jaxmd: operand of dtype {dtype}; real numbers were wanted.")
+    return TypeError(f"jaxmd: dtype {dtype} came; real numbers were wanted.")
 
 
 def _numpy_limbs(x: np.ndarray) -> Limbs:

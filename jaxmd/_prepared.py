@@ -118,8 +118,9 @@ def matmul_prepared(
 
 def _side_by_side(x: Limbs, batch: tuple[int, ...]) -> Limbs:
     """[..., k, n] broadcast to the batch -> [k, batch n]."""
-    full = [jnp.moveaxis(jnp.broadcast_to(limb, (*batch, *limb.shape[-2:])), -2, 0) for limb in x]
-    return tuple(limb.reshape(limb.shape[0], -1 if limb.size else 0) for limb in full)
+    k, n = x[0].shape[-2:]
+    full = [jnp.moveaxis(jnp.broadcast_to(limb, (*batch, k, n)), -2, 0) for limb in x]
+    return tuple(limb.reshape(k, math.prod(batch) * n) for limb in full)
 
 
 def _broadcast(x: Prepared | Limbs, batch: tuple[int, ...]) -> Prepared | Limbs:

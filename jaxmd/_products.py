@@ -25,15 +25,15 @@ def matmul(a: Any, b: Any, engine: Engine, accuracy: Accuracy, addend: Any) -> L
     """The limbs of `jaxmd.matmul`."""
     who = "jaxmd.matmul"
     _ffi.require_x64(who)
-    for name, x in (("a", a), ("b", b)):
-        if not is_operand(x) and not isinstance(x, Prepared):
+    factors = (("a", a), ("b", b))
+    for name, x in (*factors, *([] if addend is None else [("addend", addend)])):
+        if not is_operand(x) and (name == "addend" or not isinstance(x, Prepared)):
             raise TypeError(f"{who}: {name} is {type(x).__name__}; a MultiDouble or an array was wanted.")
     prepared = [x for x in (a, b) if isinstance(x, Prepared)]
     operands = [x for x in (a, b, addend) if x is not None and not isinstance(x, Prepared)]
     limbs = _check_prepared(a, b, operands, engine, accuracy) if prepared else result_limbs(*operands)
-    with naming(who):
-        left, right = (x.limbs if isinstance(x, Prepared) else operand_limbs(x, limbs) for x in (a, b))
-        plus = None if addend is None else operand_limbs(addend, limbs)
+    left, right = (x.limbs if isinstance(x, Prepared) else _limbs(f"{who}: {n}", x, limbs) for n, x in factors)
+    plus = None if addend is None else _limbs(f"{who}: addend", addend, limbs)
     shape_a, shape_b = left[0].shape, right[0].shape
     if not shape_a or not shape_b:
         raise TypeError(f"{who}: a has shape {shape_a} and b has shape {shape_b}; at least one axis each was wanted.")
@@ -52,11 +52,16 @@ def matmul(a: Any, b: Any, engine: Engine, accuracy: Accuracy, addend: Any) -> L
     if plus is not None:
         added = tuple(x.reshape(full) for x in broadcast_as(who, "addend", plus, shape))
     if prepared:
-        factors = (x if isinstance(x, Prepared) else y for x, y in ((a, left), (b, right)))
-        product = _prepared.matmul_prepared(*factors, limbs=limbs, accuracy=accuracy, addend=added)
+        both = (x if isinstance(x, Prepared) else y for x, y in ((a, left), (b, right)))
+        product = _prepared.matmul_prepared(*both, limbs=limbs, accuracy=accuracy, addend=added)
     else:
         product = matmul_limbs(left, right, limbs=limbs, engine=engine, accuracy=accuracy, addend=added)
     return tuple(x.reshape(shape) for x in product)
+
+
+def _limbs(who: str, x: Any, limbs: int) -> Limbs:
+    with naming(who):
+        return operand_limbs(x, limbs)
 
 
 def _check_prepared(a: Any, b: Any, others: list[Any], engine: str, accuracy: str) -> int:
@@ -113,8 +118,7 @@ def prepare(x: Any, side: str, *, limbs: int | None = None) -> Prepared:
     if limbs is not None:
         check_limbs(who, limbs)
     count = result_limbs(x) if limbs is None else limbs
-    with naming(who):
-        operand = operand_limbs(x, count)
+    operand = _limbs(f"{who}: x", x, count)
     if operand[0].ndim < 2:
         raise TypeError(f"{who}: x has shape {operand[0].shape}; at least two axes were wanted.")
     return _prepared.prepare(operand, side, count)

@@ -9,6 +9,7 @@ import numpy as np
 import oracles
 import pytest
 
+import jaxmd
 from jaxmd import _engines, _ffi, _matmul, _product, _slices
 from jaxmd._matmul import matmul_limbs
 
@@ -54,6 +55,16 @@ def test_vmap_over_any_axis(in_axes):
     for i in range(3):
         x, y = (s if axis is None else tuple(np.take(v, i, axis) for v in s) for s, axis in zip(stacks, in_axes))
         assert oracles.product_error(at(mapped, i), x, y, 2) <= 1
+
+
+@pytest.mark.parametrize("sizes", [(0, 4, 7, 5), (3, 0, 7, 5), (3, 4, 0, 5), (3, 4, 7, 0), (0, 0, 0, 0)])
+def test_vmap_over_one_factor_with_an_axis_of_length_zero(sizes):
+    size, m, k, n = sizes
+    a, b, one, two = (jaxmd.ones(shape) for shape in ((size, m, k), (k, n), (m, k), (size, k, n)))
+    for engine in ("int8", "fp64", "direct", "auto"):
+        f = functools.partial(jaxmd.matmul, engine=engine)
+        for c in (jax.vmap(f, (0, None))(a, b), jax.vmap(f, (None, 0))(one, two), f(a, b), f(one, two)):
+            np.testing.assert_array_equal(c.limbs, np.zeros((2, size, m, n)))
 
 
 def test_nested_vmap_with_one_batched_limb():

@@ -59,6 +59,17 @@ def test_vectors_batches_and_addend():
     assert oracles.product_error([x[:, None] for x in vector.limbs], a.limbs, b[0, :, :1].limbs, 2) <= 1
 
 
+@pytest.mark.parametrize("sizes", [(0, 4, 7, 5), (3, 0, 7, 5), (3, 4, 0, 5), (3, 4, 7, 0)])
+def test_axes_of_length_zero(sizes):
+    size, m, k, n = sizes
+    left, right = jaxmd.prepare(jaxmd.ones((m, k)), "left"), jaxmd.prepare(jaxmd.ones((k, n)), "right")
+    a, b, addend = jaxmd.ones((size, m, k)), jaxmd.ones((size, k, n)), jaxmd.ones((size, m, n))
+    for c in (left @ b, a @ right, jax.vmap(lambda x: left @ x)(b), jax.vmap(lambda x: x @ right)(a)):
+        np.testing.assert_array_equal(c.limbs, np.zeros((2, size, m, n)))
+    for c in (jaxmd.matmul(left, b, addend=addend), jaxmd.matmul(a, right, addend=addend)):
+        np.testing.assert_array_equal(c.limbs, addend.limbs)
+
+
 def test_under_vmap_scan_and_as_an_argument():
     a, b = numbers("a", (5, 12)), numbers("b", (3, 12, 4))
     left = jaxmd.prepare(a, "left")

@@ -135,7 +135,8 @@ def probe(
 
         probe(dot, "bf16", k=32, takes_c=False)
 
-    Limits: the formats need a range of about 2^34 between products, or the steps cannot be told apart (not e2m1).
+    Limits: the formats need a range of about 2^34 between products, or the steps cannot be told apart (not
+    those of e2m1, e2m3 and e3m2, with each other or with e4m3).
     """
     who = "jaxmd.tensorcore.probe"
     if not callable(dot):
