@@ -4,15 +4,23 @@
 range; `SPECIAL` are the values whose every pair must give the IEEE result.
 """
 
+import json
 import zlib
 from collections.abc import Callable
 from fractions import Fraction
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 from oracles import from_fractions
 
 Limbs = tuple[np.ndarray, ...]
 Generator = Callable[[np.random.Generator, tuple[int, ...], int], Limbs]
+
+
+def case(name: str) -> Any:
+    """The problem cases/<name>.json of a real user."""
+    return json.loads((Path(__file__).parent / "cases" / f"{name}.json").read_text())
 
 
 def generator(*name: object) -> np.random.Generator:

@@ -1,13 +1,11 @@
 """MultiDouble: what an array must do, compared with rationals and with numpy's own rules for shapes and indices."""
 
 import copy
-import json
 import os
 import pickle
 import subprocess
 import sys
 from fractions import Fraction
-from pathlib import Path
 
 import inputs
 import jax
@@ -18,13 +16,6 @@ import pytest
 from multiple_doubles import assert_same_values, exact, value
 
 import jaxmd
-
-CASES = Path(__file__).parent / "cases"
-
-
-def case(name):
-    return json.loads((CASES / f"{name}.json").read_text())
-
 
 # The pytree
 
@@ -306,7 +297,7 @@ def test_mixed_limb_counts_under_vjp():
 
 
 def test_vmap_with_operands_that_do_not_all_carry_the_batch_axis():
-    data = case("J02")
+    data = inputs.case("J02")
     a = jaxmd.asarray(data["inputs"]["A"]["data"], 4).reshape(2, 2)
     b, wanted = jaxmd.asarray(data["inputs"]["B"], 4), data["expected"]["C"]
     exact_c = np.vectorize(Fraction, otypes=[object])(np.array(wanted, object))
@@ -323,7 +314,7 @@ def test_vmap_with_operands_that_do_not_all_carry_the_batch_axis():
 
 
 def test_eighth_power():
-    data = case("A12")
+    data = inputs.case("A12")
     x = jaxmd.dd(data["inputs"]["a"]) / int(data["inputs"]["b"])
     wanted = Fraction(111, 100000) ** 8
     error = abs(exact(x**8)[()] - wanted) / wanted
@@ -360,7 +351,7 @@ def test_values_made_with_x64_are_refused_without():
 @pytest.mark.slow
 def test_import_without_x64():
     """J01, in a process of its own: import works, the first use says what to do, a context is enough."""
-    assert case("J01")["expected"]["wanted"].startswith("a clear error")
+    assert inputs.case("J01")["expected"]["wanted"].startswith("a clear error")
     code = (
         "import jax, jaxmd\n"
         "try: jaxmd.asarray('0.1')\n"

@@ -1,10 +1,9 @@
 """Problems of real users with exact answers (tests/cases/*.json name their sources): arithmetic and two_sum."""
 
-import json
 import math
 from fractions import Fraction
-from pathlib import Path
 
+import inputs
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -14,10 +13,6 @@ from oracles import assert_bits, assert_normalized, assert_within, canonical, fr
 import jaxmd._arith as arith
 
 LIMBS = [2, 4, 8, 16]
-
-
-def case(name):
-    return json.loads((Path(__file__).parent / "cases" / f"{name}.json").read_text())
 
 
 def number(texts, limbs):
@@ -35,7 +30,7 @@ def special(text):
 
 @pytest.mark.parametrize("limbs", LIMBS)
 def test_a01_division_by_signed_zero(limbs):
-    data = case("A01")
+    data = inputs.case("A01")
     x, y = (number(data["inputs"][name]["data"], limbs) for name in "xy")
     expected = number(data["expected"]["z"]["data"], limbs)
     assert_bits(arith.div(x, y, limbs), expected)
@@ -45,7 +40,7 @@ def test_a01_division_by_signed_zero(limbs):
 @pytest.mark.parametrize("limbs", LIMBS)
 @pytest.mark.parametrize("name", ["A02", "A04"])
 def test_a02_a04_infinity_and_overflow(name, limbs):
-    data = case(name)
+    data = inputs.case(name)
     for (op, x, y), z in zip(data["inputs"]["rows"], data["expected"]["z"], strict=True):
         x, y = number([x], limbs), number([y], limbs)
         result = getattr(arith, op)(x, y, limbs)
@@ -62,7 +57,7 @@ def test_a02_a04_infinity_and_overflow(name, limbs):
 
 @pytest.mark.parametrize("limbs", LIMBS)
 def test_a12_eighth_power(limbs):
-    data = case("A12")
+    data = inputs.case("A12")
     a, b = (number([data["inputs"][name]], limbs) for name in "ab")
     power = arith.div(a, b, limbs)
     for _ in range(3):
@@ -77,7 +72,7 @@ def test_a12_eighth_power(limbs):
 
 
 def test_a15_givens_rotation():
-    data = case("A15")
+    data = inputs.case("A15")
     limbs = 4
     a, b = (tuple(np.array([float.fromhex(h)]) for h in data["inputs"][f"{name}_limbs_hex"]) for name in "ab")
     square = lambda x: arith.mul(x, x, limbs)
@@ -92,7 +87,7 @@ def test_a15_givens_rotation():
 
 
 def test_a18_two_sum_and_two_prod_survive_compilation():
-    rows = case("A18")["inputs"]["rows"]
+    rows = inputs.case("A18")["inputs"]["rows"]
     column = lambda key: jnp.array([float.fromhex(row[key]) for row in rows])
     a, b = column("a"), column("b")
     for pair, name in ((arith.two_sum, "sum"), (arith.two_prod, "prod")):

@@ -1,9 +1,8 @@
 """Problems of real users with exact answers (tests/cases/*.json name their sources): the matrix product."""
 
-import json
 from fractions import Fraction
-from pathlib import Path
 
+import inputs
 import jax
 import numpy as np
 import oracles
@@ -12,10 +11,6 @@ import pytest
 import jaxmd as md
 
 ENGINES = ["int8", "fp64", "direct"]
-
-
-def case(name):
-    return json.loads((Path(__file__).parent / "cases" / f"{name}.json").read_text())
 
 
 def matrix(entry, limbs):
@@ -33,7 +28,7 @@ def assert_contract(c, a, b, limbs):
 
 @pytest.mark.parametrize("engine", ENGINES)
 def test_b01_sum_of_powers_of_two(engine):
-    data = case("B01")
+    data = inputs.case("B01")
     kinds = {"dd": 2, "qd (200<=212)": 4, "octo (400<=424)": 8, "hexa (800<=848)": 16}
     rows = zip(data["inputs"]["n"], data["expected"]["C"], data["expected"]["smallest_kind_that_is_exact"], strict=True)
     for n, expected, kind in rows:
@@ -54,7 +49,7 @@ def splitmix64(seed):
 
 
 def test_b03_random_quad_doubles():
-    data = case("B03")
+    data = inputs.case("B03")
     n, limbs = data["inputs"]["n"], data["inputs"]["limbs"]
     draws = splitmix64(20244)
 
@@ -80,7 +75,7 @@ def test_b03_random_quad_doubles():
 @pytest.mark.parametrize("engine", ENGINES)
 @pytest.mark.parametrize("limbs", [2, 4, 8])
 def test_b05_rows_spanning_forty_decades(limbs, engine):
-    data = case("B05")
+    data = inputs.case("B05")
     a, b = matrix(data["inputs"]["A"], limbs), matrix(data["inputs"]["B"], limbs)
     c = md.matmul(a, b, engine=engine)
     assert_contract(c, a, b, limbs)
@@ -92,7 +87,7 @@ def test_b05_rows_spanning_forty_decades(limbs, engine):
 
 @pytest.mark.parametrize("engine", ENGINES)
 def test_b06_zero_rows_and_columns(engine):
-    data = case("B06")
+    data = inputs.case("B06")
     a, b = matrix(data["inputs"]["A"], 2), matrix(data["inputs"]["B"], 2)
     c = md.matmul(a, b, engine=engine)
     assert (oracles.fractions(c) == rationals(data["expected"]["C"])).all()
@@ -102,7 +97,7 @@ def test_b06_zero_rows_and_columns(engine):
 
 @pytest.mark.parametrize("engine", ENGINES)
 def test_b08_empty_contraction_and_results(engine):
-    for m, k, n in case("B08")["inputs"]["shapes"]:
+    for m, k, n in inputs.case("B08")["inputs"]["shapes"]:
         c = md.matmul(md.ones((m, k), limbs=4), md.ones((k, n), limbs=4), engine=engine)
         assert c.shape == (m, n) and c.num_limbs == 4
         assert (oracles.fractions(c) == k).all()
@@ -110,7 +105,7 @@ def test_b08_empty_contraction_and_results(engine):
 
 @pytest.mark.parametrize("name", ["B14", "B15"])
 def test_b14_b15_ill_conditioned_dot_products(name):
-    data = case(name)
+    data = inputs.case(name)
     x, y = (np.array([float.fromhex(t) for t in data["inputs"][v]["data"]]) for v in "xy")
     exact = Fraction(data["expected"]["dot"])
     size = sum(abs(Fraction(p) * Fraction(q)) for p, q in zip(x, y, strict=True))
@@ -125,7 +120,7 @@ def test_b14_b15_ill_conditioned_dot_products(name):
 
 
 def test_j02_vmap_with_operands_that_do_not_all_carry_the_axis():
-    data = case("J02")
+    data = inputs.case("J02")
     a = matrix(data["inputs"]["A"], 2)
     stack = md.asarray(np.array(data["inputs"]["B"]), 2)
     wanted = np.array(data["expected"]["C"])
@@ -146,7 +141,7 @@ def test_j02_vmap_with_operands_that_do_not_all_carry_the_axis():
 
 @pytest.mark.parametrize("engine", ENGINES)
 def test_j06_eager_jit_and_scan_agree_bit_for_bit(engine):
-    data = case("B05")
+    data = inputs.case("B05")
     a, b = matrix(data["inputs"]["A"], 4), matrix(data["inputs"]["B"], 4)
     eager = md.matmul(a, b, engine=engine)
     jitted = jax.jit(lambda x, y: md.matmul(x, y, engine=engine))(a, b)

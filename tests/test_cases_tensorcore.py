@@ -1,16 +1,15 @@
 """Problems of real users with exact answers (tests/cases/*.json name their sources): tensor-core arithmetic."""
 
-import json
 from fractions import Fraction
-from pathlib import Path
 
+import inputs
 import pytest
 from tensorcore_cases import run_pairs
 
 from jaxmd import tensorcore
 from jaxmd.tensorcore import FORMATS, bits_of, explain, spec, value_of
 
-CASE = json.loads((Path(__file__).parent / "cases" / "T01.json").read_text())
+CASE = inputs.case("T01")
 UNITS = {
     "V100 (0 extra bits)": ["volta mma.m8n8k4.f32.f16.f16.f32"],
     "T4/A100 (1 extra bit)": ["turing mma.m16n8k8.f32.f16.f16.f32", "ampere mma.m16n8k16.f32.f16.f16.f32"],

@@ -20,7 +20,6 @@ from jaxmd._array import MultiDouble
 from jaxmd._convert import asarray, dd, from_limbs, hd, od, qd, td, to_fractions, to_strings
 
 COUNTS = (1, 2, 3, 4, 8, 16)
-doubles = st.floats(allow_nan=False, allow_infinity=False)
 
 
 def padded(leading, limbs):

@@ -1,14 +1,13 @@
 """Exact limbs ↔ text and numbers, judged by rational arithmetic and by the definition of round-to-nearest."""
 
 import decimal
-import json
 import math
-import pathlib
 import sys
 import time
 from fractions import Fraction
 
 import flint
+import inputs
 import mpmath
 import numpy as np
 import pytest
@@ -18,14 +17,9 @@ from hypothesis import strategies as st
 from jaxmd._decimal import limbs_to_text, number_to_limbs, text_to_limbs
 from jaxmd._rational import dyadic_to_limbs, limbs_to_fraction, ratio_to_limbs
 
-CASES = pathlib.Path(__file__).parent / "cases"
 MAX = sys.float_info.max
 TOP = Fraction(2) ** 1024 - Fraction(2) ** 970  # from here on round-to-nearest gives inf
 COUNTS = (1, 2, 3, 4, 8, 16)
-
-
-def case(name: str) -> dict:
-    return json.loads((CASES / f"{name}.json").read_text())
 
 
 def is_even(x: float) -> bool:
@@ -330,7 +324,7 @@ def test_other_things_raise(x):
 
 
 def test_case_a07_big_integers():
-    data = case("A07")
+    data = inputs.case("A07")
     for text, hexes in zip(data["inputs"]["n"], data["expected"]["limbs2"], strict=True):
         expected = bits(tuple(map(float.fromhex, hexes)))
         assert bits(number_to_limbs(int(text), 2)) == bits(text_to_limbs(text, 2)) == expected
@@ -338,20 +332,20 @@ def test_case_a07_big_integers():
 
 
 def test_case_a09_long_decimals():
-    data = case("A09")
+    data = inputs.case("A09")
     for text, hexes in zip(data["inputs"]["s"], data["expected"]["limbs4"], strict=True):
         assert bits(text_to_limbs(text, 4)) == bits(tuple(map(float.fromhex, hexes)))
 
 
 @pytest.mark.parametrize("count", [2, 4, 8])
 def test_case_a13_hundred_digits(count):
-    data = case("A13")
+    data = inputs.case("A13")
     expected = bits(tuple(map(float.fromhex, data["expected"][f"limbs{count}"])))
     assert bits(text_to_limbs(data["inputs"]["s"], count)) == expected
 
 
 def test_case_a12_printing():
-    data = case("A12")
+    data = inputs.case("A12")
     exact = Fraction(int(data["inputs"]["a"]), int(data["inputs"]["b"])) ** 8
     limbs = number_to_limbs(exact, 2)
     digits = data["expected"]["dd_min_correct_digits"]

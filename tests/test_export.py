@@ -1,9 +1,7 @@
 """Out of MultiDouble: text that reads back, exact values, repr, and files bit for bit."""
 
 import io
-import json
 import math
-import pathlib
 from fractions import Fraction
 
 import inputs
@@ -22,19 +20,6 @@ from jaxmd._convert import asarray, from_limbs, load, qd, save, to_fractions, to
 
 COUNTS = (1, 2, 3, 4, 8, 16)
 doubles = st.floats(allow_nan=False, allow_infinity=False)
-
-
-def padded(leading, limbs):
-    """The limbs of float64 values taken as they are."""
-    leading = np.asarray(leading, np.float64)
-    return (leading, *(np.zeros(leading.shape) for _ in range(limbs - 1)))
-
-
-def rounded(limbwise, limbs):
-    """The canonical limbs of the sums; −0 stays −0."""
-    expected = from_fractions(fractions(limbwise), limbs)
-    expected[0][np.signbit(limbwise[0]) & (expected[0] == 0)] = -0.0
-    return expected
 
 
 # Out
@@ -70,7 +55,7 @@ def test_a_scalar_comes_out_as_a_scalar():
 
 
 def test_case_a12_three_squarings_print_right():
-    data = json.loads((pathlib.Path(__file__).parent / "cases" / "A12.json").read_text())
+    data = inputs.case("A12")
     x = asarray(int(data["inputs"]["a"])) / int(data["inputs"]["b"])
     for _ in range(3):
         x = x * x

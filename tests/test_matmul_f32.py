@@ -1,13 +1,13 @@
 """`jaxmd.matmul_f32` on the CPU: the documented bounds against integers, the kernels' emulation against a model of its
 own, the paper's protocol against a chain of float32 multiply-adds, special values, and the transformations."""
 
-import json
 import os
 import subprocess
 import sys
 from fractions import Fraction
 from pathlib import Path
 
+import inputs
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -276,7 +276,7 @@ def rationals(entry):
 
 @pytest.mark.parametrize("engine, emulate", CASES)
 def test_b11_products_to_check_by_hand(engine, emulate):
-    data = json.loads((Path(__file__).parent / "cases" / "B11.json").read_text())
+    data = inputs.case("B11")
     matrix = lambda name: np.array(data["inputs"][name]["data"], np.float32).reshape(data["inputs"][name]["shape"])
     pairs = [(matrix("A"), matrix("A").T.copy(), "C"), (matrix("A2"), matrix("B2"), "C2")]
     for a, b, name in pairs:
