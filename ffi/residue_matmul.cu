@@ -91,8 +91,8 @@ constexpr TileVariant<ResidueProblem> variant(const char* name, double step, dou
   return tile_variant<ResidueProblem, V>(name, 0, step, store);
 }
 
-// Cycles at 1.7 GHz of 128 of k and of the rest, fitted to times on an H200 with k = 128 to 16384
-// (examples/bench/residue_kernels.py).
+// Cycles at 1.7 GHz of 128 of k and of the rest, fitted to times on an H200 with k = 128 to 16384; the kernels were
+// launched alone (examples/bench/residue_kernels.py times them, to k = 8192, in JAX).
 constexpr TileVariant<ResidueProblem> kVariants[] = {
     variant<WgmmaVariant<WgmmaTile<2, 256, 4, 2, 1>>>("wgmma 256x256", 1180, 3070),
     variant<WgmmaVariant<WgmmaTile<2, 256, 4, 1, 1>>>("wgmma 128x256", 1220, 3270),
