@@ -54,6 +54,7 @@ _PAYS = {
     ("cuda", "fp64"): {1: 27, 2: 28, 3: 24, 4: 24, 5: 24},
 }
 """log2(m k n) from which an engine is faster than "direct", by limbs (5: five and more): `examples/bench/engines.py`"""
+_DOUBLE_DOUBLES_PAY = {"amx_int8": 21, "avx512_vnni": 23}  # instead of ("cpu", "int8") for 2, with these instructions
 _EXACT_PAYS = 12  # the same for accuracy "exact", where "direct" sums every entry in fixed point
 _BEATS_FLOAT64 = 36  # log2(m k n) from which engine "int8" is faster on a GPU than a float64 product
 
@@ -79,8 +80,18 @@ def choose(m: Any, n: Any, k: int, limbs: int, accuracy: Accuracy, platform: str
     work = m * n * k
     if platform == "cuda" and isinstance(batch, int) and min(m, n, k) >= 64:
         work *= batch
-    large = work >= 2 ** _PAYS[platform, fast][min(limbs, 5)]
+    large = work >= 2 ** _pays(platform, fast, limbs)
     return fast if large and min(m, n, k) >= 32 else "direct"
+
+
+def _pays(platform: str, engine: Engine, limbs: int) -> int:
+    """log2(m k n) from which an engine is faster than "direct" on this machine."""
+    if (platform, engine, limbs) == ("cpu", "int8", 2):
+        features = _ffi.cpu_features()
+        for instructions, bits in _DOUBLE_DOUBLES_PAY.items():
+            if features.get(instructions):
+                return bits
+    return _PAYS[platform, engine][min(limbs, 5)]
 
 
 def _int8_is_fast(platform: str) -> bool:

@@ -199,6 +199,13 @@ def test_auto_is_a_pure_function_of_the_shapes(monkeypatch):
     for isa, fast in (("avx2", "int8"), ("portable", "fp64")):
         monkeypatch.setattr(_ffi, "cpu_features", lambda isa=isa: {"isa": isa})
         assert choose((999, 999), (999, 999), 4, platform="cpu") == fast
+    both = {"amx_int8": True, "avx512_vnni": True}
+    for instructions, least in ((both, 128), ({"avx512_vnni": True}, 204), ({}, 646)):
+        features = {"isa": "avx512", "avx512_vnni": False, "amx_int8": False} | instructions
+        monkeypatch.setattr(_ffi, "cpu_features", lambda features=features: features)
+        for n, engine in ((least, "int8"), (least - 1, "direct")):
+            assert choose((n, n), (n, n), 2, platform="cpu") == engine
+            assert choose((n, n), (n, n), 4, platform="cpu") == "int8"
     monkeypatch.undo()
     assert choose((999, 999), (999, 999), 4, platform="cuda") == "int8"
     assert choose((500,), (500, 500), 4, platform="cpu") == "direct"
