@@ -80,13 +80,15 @@ bench batches 40 small_batches.py
 bench arithmetic 40 arithmetic.py
 bench import 30 import_time.py
 bench tensorcore 60 tensorcore.py
+# The same flags in every step: the tools may crash where XLA compiles, so programs have to come from the cache.
 export JAX_COMPILATION_CACHE_DIR=$(mktemp -d) JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS=0
+export XLA_FLAGS=--xla_gpu_enable_command_buffer=
 step sanitize 75 sanitizer.log "$python" examples/bench/sanitizer_case.py
 sanitizer memcheck
 sanitizer racecheck
 # initcheck has to see what XLA's kernels write too, so it instruments them all. Of the counter of a process's first
 # loop, which XLA copies from a constant, it says at every read that nothing wrote it: reports about our kernels count.
-step sanitize 100 sanitizer.log env XLA_PYTHON_CLIENT_PREALLOCATE=false XLA_FLAGS=--xla_gpu_enable_command_buffer= \
+step sanitize 100 sanitizer.log env XLA_PYTHON_CLIENT_PREALLOCATE=false \
   compute-sanitizer --tool initcheck --target-processes all --show-backtrace no --print-limit 100000 \
   --log-file "$out/initcheck.log" "$python" examples/bench/sanitizer_case.py
 step sanitize 10 sanitizer.log bash -c '! grep -c "at .*jaxmd" "$0" && grep "ERROR SUMMARY" "$0"' "$out/initcheck.log"
