@@ -331,8 +331,8 @@ def matmul(
     Args:
         a: the left factor, [.., m, k] or [k]; a MultiDouble, numbers taken as they are, or what `prepare` returned.
         b: the right factor, [.., k, n] or [k]. Leading axes broadcast; a one-dimensional factor loses its axis.
-        engine: "auto" (a function of shapes, limbs and platform, see `choose_engine`), "int8" (residues, products of
-            int8 matrices), "fp64" (slices on FP64 tensor cores, `lax.dot_general` on the CPU), "direct"
+        engine: "auto" (a function of shapes, limbs, platform and CPU, see `choose_engine`), "int8" (residues, products
+            of int8 matrices), "fp64" (slices on FP64 tensor cores, `lax.dot_general` on the CPU), "direct"
             (multiple-double multiply-adds) or "float64" (XLA's product, for single limbs; its bits are not promised).
         accuracy: "componentwise", "normwise" or "exact".
         addend: a value that broadcasts to the product, added before the rounding.

@@ -34,7 +34,7 @@ def choose_engine(
 ) -> Engine:
     """Name of the engine that `matmul(..., engine="auto")` runs for these shapes.
 
-    A pure function of shapes, limbs, accuracy and platform, never of a timing.
+    A pure function of shapes, limbs, accuracy, platform and CPU instructions (`JAXMD_CPU_ISA`), never of a timing.
 
     Args:
         a_shape, b_shape: shapes of the operands, (..., m, k) and (..., k, n); 1-D as in `matmul`.
