@@ -48,13 +48,16 @@ def direct_guard(limbs: int) -> int:
 
 
 _PAYS = {
+    ("amx_int8", "int8"): {1: 21, 2: 21, 3: 17, 4: 16, 5: 15},
+    ("avx512_vnni", "int8"): {1: 21, 2: 23, 3: 17, 4: 16, 5: 15},
     ("cpu", "int8"): {1: 21, 2: 28, 3: 17, 4: 16, 5: 15},
     ("cpu", "fp64"): {1: 24, 2: 30, 3: 27, 4: 23, 5: 18},
     ("cuda", "int8"): {1: 27, 2: 22, 3: 20, 4: 19, 5: 20},
     ("cuda", "fp64"): {1: 27, 2: 28, 3: 24, 4: 24, 5: 24},
 }
-"""log2(m k n) from which an engine is faster than "direct", by limbs (5: five and more): `examples/bench/engines.py`"""
-_DOUBLE_DOUBLES_PAY = {"amx_int8": 21, "avx512_vnni": 23}  # instead of ("cpu", "int8") for 2, with these instructions
+"""log2(m k n) from which an engine is faster than "direct", by limbs (5: five and more): `examples/bench/engines.py`.
+
+A CPU with AMX or VNNI has rows of its own, the best first."""
 _EXACT_PAYS = 12  # the same for accuracy "exact", where "direct" sums every entry in fixed point
 _BEATS_FLOAT64 = 36  # log2(m k n) from which engine "int8" is faster on a GPU than a float64 product
 
@@ -80,18 +83,11 @@ def choose(m: Any, n: Any, k: int, limbs: int, accuracy: Accuracy, platform: str
     work = m * n * k
     if platform == "cuda" and isinstance(batch, int) and min(m, n, k) >= 64:
         work *= batch
-    large = work >= 2 ** _pays(platform, fast, limbs)
+    features = _ffi.cpu_features() if platform == "cpu" else {}
+    units = (*(unit for unit, _ in _PAYS if features.get(unit)), platform)  # the best first
+    pays = next(_PAYS[unit, fast] for unit in units if (unit, fast) in _PAYS)
+    large = work >= 2 ** pays[min(limbs, 5)]
     return fast if large and min(m, n, k) >= 32 else "direct"
-
-
-def _pays(platform: str, engine: Engine, limbs: int) -> int:
-    """log2(m k n) from which an engine is faster than "direct" on this machine."""
-    if (platform, engine, limbs) == ("cpu", "int8", 2):
-        features = _ffi.cpu_features()
-        for instructions, bits in _DOUBLE_DOUBLES_PAY.items():
-            if features.get(instructions):
-                return bits
-    return _PAYS[platform, engine][min(limbs, 5)]
 
 
 def _int8_is_fast(platform: str) -> bool:
