@@ -17,6 +17,7 @@
   X(residue_encode)           \
   X(residue_matmul)           \
   X(residue_decode)           \
+  X(residue_product)          \
   X(certificate)              \
   X(single_matmul)            \
   X(tensorcore_steps)

@@ -29,4 +29,14 @@ inline void prefer_huge_pages(void* p, size_t bytes) {
 #endif
 }
 
+// Pages of [p, p + bytes), whole pages, may be taken back by the system until they are written again.
+inline void allow_reclaim(void* p, size_t bytes) {
+#if defined(__linux__) && defined(MADV_FREE)
+  madvise(p, bytes, MADV_FREE);
+#else
+  (void)p;
+  (void)bytes;
+#endif
+}
+
 }  // namespace jaxmd

@@ -16,7 +16,7 @@
 namespace jaxmd {
 
 constexpr int kResidueBlock = 512;  // elements of a kernel call
-constexpr int kResidueStep = 64;    // elements put together at a time
+constexpr int kResidueDecodeStep = 64;    // elements put together at a time
 constexpr int kMaxResidueSlices = 128;
 
 struct ResidueDecodeTask {
@@ -40,7 +40,7 @@ using ResidueDecodeKernel = void(const ResidueDecodeTask& task, int64_t begin, i
 
 inline int64_t residue_decode_scratch(const ResidueDecodeTask& task) {
   const int64_t moduli = task.ones + task.pairs;
-  return (moduli + 1 + task.slices + task.out.count) * kResidueStep + moduli * kResidueBlock / 4;
+  return (moduli + 1 + task.slices + task.out.count) * kResidueDecodeStep + moduli * kResidueBlock / 4;
 }
 
 }  // namespace jaxmd

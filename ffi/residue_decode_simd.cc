@@ -16,7 +16,7 @@ namespace jaxmd {
 namespace JAXMD_ISA {
 namespace {
 
-constexpr int kBlock = kResidueStep;
+constexpr int kBlock = kResidueDecodeStep;
 constexpr int kLanes = Value<Pack>::lanes;
 constexpr double kMagic = 0x1.8p52;
 

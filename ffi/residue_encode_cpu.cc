@@ -8,6 +8,7 @@
 #include "isa.h"
 #include "product_args.h"
 #include "residue_encode.h"
+#include "residue_steps_cpu.h"
 #include "threads.h"
 
 namespace jaxmd {
@@ -87,7 +88,22 @@ Cut cut(const ResidueEncodeTask& task) {
   return {std::min(least, task.rows), length, length};
 }
 
-ffi::Error run(ffi::ThreadPool& pool, const ResidueEncodeTask& task) {
+}  // namespace
+
+ffi::Error encode_residues(ffi::ThreadPool& pool, const char* who, ResidueEncodeTask task) {
+  const int digits = static_cast<int>((task.bits + kResidueDigit) / kResidueDigit);
+  if (task.bits < 1 || digits > kMaxResidueDigits) {
+    return invalid(who, "bits is " + std::to_string(task.bits) + "; wanted 1 to 1200.");
+  }
+  for (int m = 0; m < task.small + task.pairs; ++m) {
+    if (task.moduli[m] < 2 || task.moduli[m] > (m < task.small ? 256 : 32767)) {
+      return invalid(who, "modulus " + std::to_string(task.moduli[m]) + "; wanted 2 to 256, or 32767 for pairs.");
+    }
+  }
+  if (task.batch * task.rows * task.padded == 0) return ffi::Error::Success();
+  const std::vector<int32_t> weights = weight_table(task.moduli, task.small, task.pairs, digits);
+  task.weights = weights.data();
+  task.digit_pairs = (digits + 1) / 2;
   const Cut size = cut(task);
   const int64_t row_chunks = (task.rows + size.rows - 1) / size.rows;
   const int64_t inner_chunks = (task.padded + size.length - 1) / size.length;
@@ -115,6 +131,8 @@ ffi::Error run(ffi::ThreadPool& pool, const ResidueEncodeTask& task) {
   return ffi::Error::Success();
 }
 
+namespace {
+
 ffi::Error residue_encode(ffi::ThreadPool pool, int64_t bits, int64_t pairs, int64_t side, ffi::RemainingArgs args,
                           ffi::Result<ffi::Buffer<ffi::S8>> out) {
   ResidueEncodeTask task{};
@@ -126,10 +144,9 @@ ffi::Error residue_encode(ffi::ThreadPool pool, int64_t bits, int64_t pairs, int
   JAXMD_CHECK((operand<ffi::S32>(args, limbs + 1, &s, &task.shift)));
   JAXMD_CHECK((operand<ffi::S32>(args, limbs + 2, &w, &unused)));
   JAXMD_CHECK((operand<ffi::S32>(args, limbs + 3, &p, &task.moduli)));
-  const int digits = static_cast<int>((bits + kResidueDigit) / kResidueDigit);
-  if (x.size() < 2 || side < 0 || side > 1 || bits < 1 || digits > kMaxResidueDigits) {
-    return invalid(kName, "x has shape " + shape_text(x) + ", side is " + std::to_string(side) + " and bits " +
-                              std::to_string(bits) + "; wanted a matrix, 0 or 1, and 1 to 1200.");
+  if (x.size() < 2 || side < 0 || side > 1) {
+    return invalid(kName, "x has shape " + shape_text(x) + " and side is " + std::to_string(side) +
+                              "; wanted a matrix, and 0 or 1.");
   }
   const size_t rank = x.size();
   task.transposed = side == 1;
@@ -154,19 +171,10 @@ ffi::Error residue_encode(ffi::ThreadPool pool, int64_t bits, int64_t pairs, int
     return invalid(kName, "the result has shape " + shape_text(r) + "; wanted channels, leading axes, rows and " +
                               std::to_string(task.padded) + ".");
   }
-  for (int m = 0; m < task.small + task.pairs; ++m) {
-    if (task.moduli[m] < 2 || task.moduli[m] > (m < task.small ? 256 : 32767)) {
-      return invalid(kName, "modulus " + std::to_string(task.moduli[m]) + "; wanted 2 to 256, or 32767 for pairs.");
-    }
-  }
-  if (r.size() != 0 && out->element_count() == 0) return ffi::Error::Success();
-  const std::vector<int32_t> weights = weight_table(task.moduli, task.small, task.pairs, digits);
-  task.weights = weights.data();
-  task.digit_pairs = (digits + 1) / 2;
-  task.bits = static_cast<int>(bits);
+  task.bits = static_cast<int>(std::min<int64_t>(bits, INT16_MAX));
   task.out = out->typed_data();
   prefer_huge_pages(task.out, out->size_bytes());
-  return run(pool, task);
+  return encode_residues(pool, kName, task);
 }
 
 }  // namespace

@@ -4,6 +4,7 @@
 
 #include "huge_pages.h"
 #include "residue_matmul_args.h"
+#include "residue_steps_cpu.h"
 #include "residue_tiles.h"
 
 namespace jaxmd {
@@ -30,9 +31,23 @@ const ResidueKernels& chosen_residue_kernels() {
   return JAXMD_CHOSEN(residue_kernels);
 }
 
-namespace {
-
 namespace ffi = xla::ffi;
+
+void multiply_residues(ffi::ThreadPool& pool, const ResidueShape& s, const int8_t* a, const int8_t* b,
+                       const int32_t* modulus, int8_t* narrow, int16_t* wide) {
+  multiply_by_tiles(pool, {s.channels * s.batch, s.m, s.n, s.k}, a, b,
+                    [=](int64_t product, int64_t entry, ResidueTile& tile) {
+                      const int64_t channel = product / s.batch;
+                      tile.modulus = modulus[channel];
+                      if (channel < s.small) {
+                        tile.narrow = narrow + product * s.m * s.n + entry;
+                      } else {
+                        tile.wide = wide + (product - s.small * s.batch) * s.m * s.n + entry;
+                      }
+                    });
+}
+
+namespace {
 
 ffi::Error residue_matmul(ffi::ThreadPool pool, int64_t small, ffi::Buffer<ffi::S8> a, ffi::Buffer<ffi::S8> b,
                           ffi::Buffer<ffi::S32> moduli, ffi::Result<ffi::Buffer<ffi::S8>> narrow,
@@ -40,21 +55,10 @@ ffi::Error residue_matmul(ffi::ThreadPool pool, int64_t small, ffi::Buffer<ffi::
   ResidueShape s;
   JAXMD_CHECK(residue_shape(a.dimensions(), b.dimensions(), moduli.dimensions(), narrow->dimensions(),
                             wide->dimensions(), small, &s));
-  const int32_t* const modulus = moduli.typed_data();
-  int8_t* const narrow_data = narrow->typed_data();
-  int16_t* const wide_data = wide->typed_data();
-  prefer_huge_pages(narrow_data, narrow->size_bytes());
-  prefer_huge_pages(wide_data, wide->size_bytes());
-  multiply_by_tiles(pool, {s.channels * s.batch, s.m, s.n, s.k}, a.typed_data(), b.typed_data(),
-                    [=](int64_t product, int64_t entry, ResidueTile& tile) {
-                      const int64_t channel = product / s.batch;
-                      tile.modulus = modulus[channel];
-                      if (channel < s.small) {
-                        tile.narrow = narrow_data + product * s.m * s.n + entry;
-                      } else {
-                        tile.wide = wide_data + (product - s.small * s.batch) * s.m * s.n + entry;
-                      }
-                    });
+  prefer_huge_pages(narrow->typed_data(), narrow->size_bytes());
+  prefer_huge_pages(wide->typed_data(), wide->size_bytes());
+  multiply_residues(pool, s, a.typed_data(), b.typed_data(), moduli.typed_data(), narrow->typed_data(),
+                    wide->typed_data());
   return ffi::Error::Success();
 }
 

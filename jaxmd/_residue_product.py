@@ -99,9 +99,7 @@ def matmul(
             grid = (flat(shifts[0]), flat(shifts[1])), flat(row), flat(column)
             out = _by_pieces(x, y, *grid, piece=piece, plan=plan, limbs=limbs)
             return tuple(x.reshape(*batch, m, n) for x in out)
-    left = _residue_steps.encode(a, row, shifts[0], plan, 0)
-    right = _residue_steps.encode(b, column, shifts[1], plan, 1)
-    return _residue_steps.decode(*_residue_steps.product(left, right, plan), row, column, plan, limbs)
+    return _residue_steps.multiply(a, b, shifts, row, column, plan=plan, limbs=limbs)
 
 
 def _by_pieces(

@@ -1,4 +1,4 @@
-"""The three steps of a product in residues, each a primitive:
+"""The three steps of a product in residues, each a primitive, and `multiply`, all of them:
 
     encode    limbs [..., r, k] or [..., k, r], grid -> int8 [G, ..., r, k']         residues mod every modulus
     product   int8 [G, ..., m, k'], int8 [G, ..., n, k'] -> int8, int16 [.., m, n]   sum_l a_il b_jl mod p, channel wise
@@ -29,6 +29,7 @@ from ._residues import Plan
 K_MULTIPLE = 16  # of the padded length k': a row of int8 then starts on 16 bytes
 
 Limbs = tuple[jax.Array, ...]
+Shifts = tuple[jax.Array, jax.Array]
 
 
 def _primitive(
@@ -281,7 +282,7 @@ def decode_operands(plan: Plan, platform: str) -> tuple[list[np.ndarray], dict[s
         return [tables.data], {"bits": plan.bits, "words": tables.words, "raised": tables.raised}
     slices = _residues.decoding(plan)
     constants = [np.array(plan.moduli, np.int32), slices.quotients, slices.slices, slices.product, slices.combine]
-    return constants, {"bits": plan.bits, "beta": slices.beta, "low": 0}
+    return constants, {"bits": plan.bits, "beta": slices.beta}
 
 
 def _decode_handler(*args: jax.Array, plan: Plan, limbs: int, platform: str = "cpu") -> Sequence[jax.Array]:
@@ -304,3 +305,45 @@ decode_p = _primitive(
     _decode_batch,
     cuda=functools.partial(_decode_handler, platform="cuda"),
 )
+
+# --- all three -------------------------------------------------------------------------------------------------------
+
+
+def multiply(
+    a: Limbs,
+    b: Limbs,
+    shifts: Shifts,
+    row: jax.Array,
+    column: jax.Array,
+    *,
+    plan: Plan,
+    limbs: int,
+) -> Limbs:
+    """decode(product(encode(a), encode(b))). The CPU does it in one call, whose scratch is kept for the next.
+
+    For lowerings: the call has no batching rule.
+
+    Args:
+        a, b: float64 [..., m, k] and [..., k, n], normalized.
+        shifts, row, column: as `encode` takes them, int32 ([..., k], [..., k]), [..., m], [..., n].
+    """
+    steps = functools.partial(_multiply_by_steps, plan=plan, limbs=limbs)
+    by_handler = functools.partial(_multiply_handler, plan=plan, limbs=limbs)
+    return lax.platform_dependent(a, b, shifts, row, column, cpu=by_handler, default=steps)
+
+
+def _multiply_by_steps(
+    a: Limbs, b: Limbs, shifts: Shifts, row: jax.Array, column: jax.Array, *, plan: Plan, limbs: int
+) -> Limbs:
+    left, right = encode(a, row, shifts[0], plan, 0), encode(b, column, shifts[1], plan, 1)
+    return decode(*product(left, right, plan), row, column, plan, limbs)
+
+
+def _multiply_handler(
+    a: Limbs, b: Limbs, shifts: Shifts, row: jax.Array, column: jax.Array, *, plan: Plan, limbs: int
+) -> Limbs:
+    constants, attributes = decode_operands(plan, "cpu")
+    out = [jax.ShapeDtypeStruct((*a[0].shape[:-1], b[0].shape[-1]), jnp.float64)] * limbs
+    operands = (row, column, *shifts, *map(jnp.asarray, constants), *a, *b)
+    attributes |= {"lhs_limbs": len(a), "pairs": len(plan.pairs)}
+    return tuple(_ffi.call("jaxmd_residue_product", out, *operands, **attributes))

@@ -1,4 +1,4 @@
-"""residue_encode and residue_decode, called through the FFI.
+"""residue_encode, residue_decode and residue_product, called through the FFI.
 
 Both must equal `_residues.encode` and `_residues.decode` bit for bit, and Python integers: X mod p for the integer X of
 every entry, and C' 2^(row + column - 2w) for residues made of integers C'.
@@ -6,6 +6,7 @@ every entry, and C' 2^(row + column - 2w) for residues made of integers C'.
 
 import functools
 import random
+from concurrent.futures import ThreadPoolExecutor
 from fractions import Fraction
 
 import inputs
@@ -291,6 +292,67 @@ def test_decode_with_the_most_bits_there_are(platform, limbs):
     for j in range(40):
         error = abs(sum(Fraction(limb[0, j]) for limb in got) - true[0, j])
         assert error <= abs(true[0, j]) * oracles.unit(limbs) + Fraction(1, 2**1075)
+
+
+# residue_product, from limbs to limbs
+
+
+def whole_product(plan, a, b, row, column, shifts, limbs):
+    out = [((*row.shape, column.shape[-1]), np.float64)] * limbs
+    tables, attrs = _residue_steps.decode_operands(plan, "cpu")
+    attrs |= {"lhs_limbs": len(a), "pairs": len(plan.pairs)}
+    return call("cpu", "jaxmd_residue_product", out, row, column, *shifts, *tables, *a, *b, **attrs)
+
+
+@pytest.mark.parametrize("limbs", [(1, 1, 1), (2, 2, 2), (2, 1, 3), (4, 4, 4), (8, 8, 9)])
+@pytest.mark.parametrize("shape", [(1, 1, 1), (5, 17, 9), (33, 130, 70), (2, 3, 9, 16, 5), (0, 5, 3, 4), (0, 4, 4)])
+def test_whole_product_is_exact_before_its_rounding(limbs, shape):
+    """Sums of the integers X Y, rounded once; called twice, so that scratch is new once and once it is not."""
+    left, right, out = limbs
+    *batch, m, k, n = shape
+    plan, rng = plan_for(max(left, right), k), inputs.generator("whole", limbs, shape)
+    a, b = inputs.spread(rng, (*batch, m, k), left), inputs.spread(rng, (*batch, n, k), right)
+    (row, shift), (column, back) = grid(rng, a, 4), grid(rng, b, 4)
+    transposed = [np.swapaxes(x, -1, -2) for x in b]
+    got = [whole_product(plan, a, transposed, row, column, (shift, back), out) for _ in range(2)]
+    x = integers(a, row[..., :, None] + shift[..., None, :], plan.bits)
+    y = integers(b, column[..., :, None] + back[..., None, :], plan.bits)
+    expected = np.empty((*batch, m, n), object)
+    for z in np.ndindex(*batch):
+        for i, j in np.ndindex(m, n):
+            scale = Fraction(2) ** (int(row[z][i]) + int(column[z][j]) - 2 * plan.bits)
+            expected[(*z, i, j)] = sum(int(u) * int(v) for u, v in zip(x[z][i], y[z][j])) * scale
+    oracles.assert_bits(got[0], oracles.from_fractions(expected, out))
+    oracles.assert_bits(got[1], got[0])
+
+
+def test_whole_products_at_one_time():
+    """Each call has scratch of its own; a large one gives way to several small ones and comes back."""
+    plan, rng = plan_for(2, 600), inputs.generator("whole", "threads")
+    cases = []
+    for size in (20, 600, 90, 300, 600, 150):
+        a, b = inputs.full(rng, (size, 600), 2), inputs.full(rng, (600, size), 2)
+        row, column = np.full(size, 8, np.int32), np.full(size, 8, np.int32)
+        cases.append((plan, a, b, row, column, (np.zeros(600, np.int32),) * 2, 2))
+    alone = [whole_product(*case) for case in cases]
+    with ThreadPoolExecutor(4) as pool:
+        together = list(pool.map(lambda case: whole_product(*case), cases * 4))
+    for i, got in enumerate(together):
+        oracles.assert_bits(got, alone[i % len(cases)])
+
+
+def test_whole_product_refuses_what_does_not_fit():
+    plan = plan_for(2, 3)
+    a, b = (np.ones((4, 3)),) * 2, (np.ones((3, 5)),) * 2
+    e, f, zero = np.ones(4, np.int32), np.ones(5, np.int32), np.zeros(3, np.int32)
+    for wrong, message in [
+        ((plan, a, (np.ones((4, 5)),) * 2, e, f, (zero, zero), 2), "inner dimensions must agree"),
+        ((plan, a, b, e, e, (zero, zero), 2), "result has shape"),
+        ((plan, a, b, e, f, (zero, f), 2), "the shift of b has shape"),
+        ((plan, a[:0], b, e, f, (zero, zero), 2), "0 limbs"),
+    ]:
+        with pytest.raises(jax.errors.JaxRuntimeError, match=message):
+            whole_product(*wrong)
 
 
 # instruction sets

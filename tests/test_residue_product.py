@@ -111,14 +111,14 @@ def test_scratch_stays_in_the_budget(sizes, limbs):
 def test_one_level_runs(monkeypatch, limbs, k, spread, level, batch):
     """Counted as they run, under vmap too: what the magnitudes certify pays for one product, at the base level."""
     ran = []
-    multiply = _residue_steps.product
+    multiply = _residue_steps.multiply
 
-    def counted(a, b, plan):
-        small, wide = multiply(a, b, plan)
-        note = lambda x: ran.append(plan.bits) or np.int8(0)
-        return small + jax.pure_callback(note, jax.ShapeDtypeStruct((), np.int8), small.ravel()[0]), wide
+    def counted(*args, plan, limbs):
+        first, *rest = multiply(*args, plan=plan, limbs=limbs)
+        note = lambda x: ran.append(plan.bits) or np.float64(0)
+        return first + jax.pure_callback(note, jax.ShapeDtypeStruct((), np.float64), first.ravel()[0]), *rest
 
-    monkeypatch.setattr(_residue_steps, "product", counted)
+    monkeypatch.setattr(_residue_steps, "multiply", counted)
     rng = inputs.generator("one level", spread, batch)
     a, b = (inputs.full(rng, (*batch, *s), limbs, spread) for s in ((30, k), (k, 30)))
     f = functools.partial(matmul_limbs, limbs=limbs, engine="int8")
