@@ -67,9 +67,11 @@ ffi::Error certificate(ffi::ThreadPool pool, int64_t lhs_limbs, int64_t bound, i
   *answer = settled;
   if (!settled || terms == 0) return ffi::Error::Success();
   std::atomic<bool> below{false};
-  multiply_by_tiles(pool, {shape.batch, shape.m, shape.n, left.kept}, u.data(), v.data(),
-                    [&, least = static_cast<int32_t>(std::min<int64_t>(bound, INT32_MAX))](int64_t, int64_t,
-                                                                                          ResidueTile& tile) {
+  const int32_t least = static_cast<int32_t>(std::min<int64_t>(bound, INT32_MAX));
+  multiply_by_tiles(pool, {shape.batch, shape.m, shape.n, left.kept, 1},
+                    [&](int64_t z, int64_t i, int64_t j, ResidueTile& tile) {
+                      tile.a = u.data() + (z * shape.m + i) * left.kept;
+                      tile.b = v.data() + (z * shape.n + j) * left.kept;
                       tile.below = &below;
                       tile.bound = least;
                     });

@@ -29,7 +29,7 @@ cudaError_t launch(const DecodeTask& task, cudaStream_t stream) {
   cudaFuncAttributes attributes;
   const cudaError_t status = devices.prepare(ordinal, device, &attributes);
   if (status != cudaSuccess) return status;
-  const int tables = Layout(task.ones, task.pairs).tables;
+  const int tables = Layout(task.bytes).tables;
   const int room = device.shared - static_cast<int>(attributes.sharedSizeBytes) - tables;
   const int warps = std::min(decode_threads(kWords) / 32, room / Layout::kOwn);
   if (warps < 1) return cudaErrorNotSupported;
@@ -46,14 +46,13 @@ struct Kernel {
   int tables = 0;  // bytes
 };
 
-// For integers of 4 `words` words; none where it doesn't take so many moduli.
+// For integers of 4 `words` words; none where it doesn't take so many residues.
 template <int kWords>
 bool choose(const DecodeTask& task, int64_t words, Kernel* kernel) {
   using Layout = DecodeLayout<kWords>;
-  const Layout layout(task.ones, task.pairs);
-  if (words != kWords || layout.steps > Layout::kSteps || layout.one_steps > Layout::kOneSteps) return false;
-  if (task.pairs > 0 && !Layout::kPairs) return false;
-  const bool aligned = task.entries % 4 == 0 && starts_on_16_bytes(task.small) && starts_on_16_bytes(task.wide);
+  const Layout layout(task.bytes);
+  if (words != kWords || layout.steps > Layout::kSteps) return false;
+  const bool aligned = task.entries % 4 == 0 && starts_on_16_bytes(task.residues);
   *kernel = {aligned ? launch<kWords, true> : launch<kWords, false>, layout.tables};
   return true;
 }
@@ -64,31 +63,29 @@ Kernel choose_among(const DecodeTask& task, int64_t words) {
   return kernel;
 }
 
-// small, wide, row, column, tables -> limbs
+// residues, row, column, tables -> limbs
 ffi::Error residue_decode(cudaStream_t stream, int64_t bits, int64_t words, int64_t raised, ffi::RemainingArgs args,
                           ffi::RemainingRets rets) {
   DecodeTask task;
   const int32_t* tables;
-  Dimensions small, wide, row, column, table, c;
-  if (args.size() != 5) return invalid(kWho, std::to_string(args.size()) + " arguments; wanted 5.");
-  JAXMD_CHECK((operand<ffi::S8, int8_t>(args, 0, &small, &task.small)));
-  JAXMD_CHECK((operand<ffi::S16, int16_t>(args, 1, &wide, &task.wide)));
-  JAXMD_CHECK((operand<ffi::S32, int32_t>(args, 2, &row, &task.row)));
-  JAXMD_CHECK((operand<ffi::S32, int32_t>(args, 3, &column, &task.column)));
-  JAXMD_CHECK((operand<ffi::S32, int32_t>(args, 4, &table, &tables)));
+  Dimensions residues, row, column, table, c;
+  if (args.size() != 4) return invalid(kWho, std::to_string(args.size()) + " arguments; wanted 4.");
+  JAXMD_CHECK((operand<ffi::S8, int8_t>(args, 0, &residues, &task.residues)));
+  JAXMD_CHECK((operand<ffi::S32, int32_t>(args, 1, &row, &task.row)));
+  JAXMD_CHECK((operand<ffi::S32, int32_t>(args, 2, &column, &task.column)));
+  JAXMD_CHECK((operand<ffi::S32, int32_t>(args, 3, &table, &tables)));
   JAXMD_CHECK(result_limbs(kWho, rets, &c, &task.out));
   const size_t rank = c.size();
   if (rank < 2) return invalid(kWho, "results have shape " + shape_text(c) + "; wanted at least two axes.");
-  if (small.size() != rank + 1 || wide.size() != rank + 1 || wide[0] % 3 != 0 || small[0] + wide[0] > 1024 ||
-      small[0] + wide[0] < 1 || (small[0] > 0 && small[0] < 4)) {
-    return invalid(kWho, "residues have shapes " + shape_text(small) + " and " + shape_text(wide) +
-                             "; wanted [n1, .., m, n] and [3 n2, .., m, n], n1 = 0 or n1 >= 4, n1 + 3 n2 <= 1024.");
+  if (residues.size() != rank + 1 || residues[0] < 4 || residues[0] > 1024) {
+    return invalid(kWho, "residues have shape " + shape_text(residues) +
+                             "; wanted [bytes, .., m, n] and 4 to 1024 bytes.");
   }
   int64_t rows = 1;
   for (size_t i = 0; i < rank; ++i) {
-    if (small[i + 1] != c[i] || wide[i + 1] != c[i]) {
-      return invalid(kWho, "residues of shapes " + shape_text(small) + " and " + shape_text(wide) +
-                               " differ from results of shape " + shape_text(c) + ".");
+    if (residues[i + 1] != c[i]) {
+      return invalid(kWho, "residues of shape " + shape_text(residues) + " differ from results of shape " +
+                               shape_text(c) + ".");
     }
     if (i + 1 < rank) rows *= c[i];
   }
@@ -104,14 +101,13 @@ ffi::Error residue_decode(cudaStream_t stream, int64_t bits, int64_t words, int6
   task.n = static_cast<uint32_t>(n);
   task.entries = static_cast<uint32_t>(rows * n);
   task.batch_of_row = static_cast<uint32_t>(std::min((int64_t{1} << 32) / m, (int64_t{1} << 32) - 1));
-  task.ones = static_cast<int>(small[0]);
-  task.pairs = static_cast<int>(wide[0] / 3);
+  task.bytes = static_cast<int>(residues[0]);
   const Kernel kernel = choose_among<1, 2, 3, 4, 5, 7, 10, 14, 18>(task, words);
   if (kernel.launch == nullptr || table.size() != 1 || 4 * table[0] != kernel.tables || bits < 1 || bits > 1055 ||
       raised < 0 || raised >= 16 * words || !starts_on_16_bytes(tables)) {
     return invalid(kWho, "tables have shape " + shape_text(table) + ", bits is " + std::to_string(bits) + ", words " +
                              std::to_string(words) + ", raised " + std::to_string(raised) + " for residues " +
-                             shape_text(small) + " and " + shape_text(wide) + "; wanted those of _residue_tables.py.");
+                             shape_text(residues) + "; wanted those of _residue_tables.py.");
   }
   task.tables = reinterpret_cast<const uint4*>(tables);
   task.bits = static_cast<int>(bits);

@@ -2,24 +2,20 @@
 //
 //   C = 2^(row_i + column_j - 2w) (sum_i r_i M_i - q P),    q = round(sum_i r_i M_i / P)
 //
-// Shapes:  small [n1, batch, m, n] int8, wide [3 n2, batch, m, n] int16, row [batch, m], column [batch, n],
-//          out: limbs [batch, m, n].
-// Idea:    M_i in balanced bytes is a table [residues, bytes]; residues x table is an int8 product, whose columns are
-//          the digits of the sum, base 256. A two-digit modulus first becomes one residue mod p, of 16 bits, and takes
-//          two rows. q follows from the leading words, so neither M_i / P nor a float64 sum over the moduli is needed.
+// Shapes:  residues [n1 + 2 n2, batch, m, n] int8, row [batch, m], column [batch, n], out: limbs [batch, m, n].
+// Idea:    M_i in balanced bytes is a table [bytes of residues, bytes]; residues x table is an int8 product, whose
+//          columns are the digits of the sum, base 256. A residue of two bytes takes two rows. q follows from the
+//          leading words, so neither M_i / P nor a float64 sum over the moduli is needed.
 // Tiling:  a warp makes 32 entries at a time, as two fragments of 16 (residue_decode_load.cuh). The table's columns are
 //          dealt so that a lane ends with 4 kWords neighbouring bytes, part t of the integer, of four entries: word by
 //          word they are multiplied, carried, and written to the entries' columns in shared memory, from where lane e
 //          joins the four parts of entry e and rounds them (residue_decode_round.cuh).
-//          Up to kWords = 3 all moduli are of one digit, and all residues are asked for a tile ahead; above, a step
-//          ahead, and packed in the memory that the columns take later.
+//          Up to kWords = 3 all residues are asked for a tile ahead; above, kGroup steps ahead, and packed in the
+//          memory that the columns take later.
 // Exact:   |sums of bytes| < 2^14 (n1 + 2 n2), 257 times that below 2^31 for all moduli there are. q is safe: what it
 //          leaves out moves the quotient by less than 2^-24, and it keeps 2^-18 from every tie (_residues.plan).
-// Cost:    n1 + 6 n2 bytes read and 8 L written an entry. Instructions an entry, counted in sm_90a's code:
-//            L = 2: 232 = 75 to load, transpose and find exponents, 69 to multiply and carry, 82 to join and round
-//            L = 8: 1850 = 840 for residues, 106 of them a step of 8 moduli of two digits, 470 to multiply and carry,
-//                   67 of them a word of each part, 200 to join, 345 to round, 43 of them a limb
-//            L = 1, 3, 4, 16: 190, 390, 690, 3600
+// Cost:    n1 + 2 n2 bytes read and 8 L written an entry. Instructions an entry, counted in sm_90a's code, L = 2:
+//            232 = 75 to load, transpose and find exponents, 69 to multiply and carry, 82 to join and round
 // Source:  _residues.py; the int8 product is this project's.
 #pragma once
 
@@ -70,54 +66,40 @@ struct Fragments {
   }
 };
 
-// Residues of any number of moduli, packed in the lane's own part of shared memory: [k32 step][f][32 lanes][16 bytes].
-// Those of one digit are asked for at once, those of two digits a step ahead.
-template <bool kAligned, class Layout>
-__device__ __forceinline__ void collect(const DecodeTask& task, const Layout& layout,
-                                        const LaneEntries<kAligned>& entries, const int8_t* ones, const int16_t* pairs,
-                                        const int4* constants, uint4* own) {
-  const auto put = [&](uint2* to, const uint32_t(&a)[2][2]) {
-    to[0] = make_uint2(a[0][0], a[0][1]);
-    to[64] = make_uint2(a[1][0], a[1][1]);
+// Any number of residues, packed in the lane's own part of shared memory: [k32 step][f][32 lanes][16 bytes]. They are
+// asked for by groups of steps, a group ahead.
+template <bool kAligned>
+__device__ __forceinline__ void collect(const DecodeTask& task, int halves, const LaneEntries<kAligned>& entries,
+                                        const int8_t* from, uint4* own) {
+  constexpr int kGroup = 4;
+  using Group = uint32_t[kGroup][4];
+  const int64_t step = int64_t{4} * task.entries;
+  from += entries.first;
+  const auto load = [&](int first, Group& to) {
+#pragma unroll
+    for (int s = 0; s < kGroup; ++s) {
+      if (first + s < halves) load_bytes(task, entries, from + (first + s) * step, to[s]);
+    }
   };
-  const int one_steps = layout.one_steps, pair_steps = layout.pair_steps, even_steps = pair_steps & ~1;
-  const int64_t channel = task.entries, step = 6 * channel;
-  const int64_t modulus = task.pairs > 1 ? 3 * channel : 0;  // a modulus alone is loaded twice
-  uint32_t small[Layout::kOneSteps][4], wide[2][2][3][2], a[2][2];
-  ones += entries.first;
-  pairs += entries.first;
+  const auto pack = [&](int first, const Group& group) {
 #pragma unroll
-  for (int s = 0; s < Layout::kOneSteps; ++s) {
-    if (s < one_steps) load_ones(task, entries, ones + 4 * s * channel, small[s]);
-  }
-  // The last step comes first where it is alone: then no load is in vain, which the compiler would put off.
-  const int16_t* alone = pairs + (even_steps < pair_steps ? even_steps * step : 0);
-  if (pair_steps > 0) load_pairs(entries, alone, channel, modulus, wide[0]);
-#pragma unroll
-  for (int s = 0; s < Layout::kOneSteps; ++s) {
-    if (s >= one_steps) break;
-    pack_ones(a, small[s]);
-    const int at = pair_steps + s;
-    put(reinterpret_cast<uint2*>(own + at / 2 * 64) + at % 2, a);
-  }
-  uint2* to = reinterpret_cast<uint2*>(own);
-  if (even_steps < pair_steps) {
-    load_pairs(entries, pairs, channel, modulus, wide[1]);
-    pack_pairs(a, wide[0], constants + 16 * even_steps);
-    put(to + 64 * even_steps, a);
-#pragma unroll
-    for (int i = 0; i < 12; ++i) wide[0][i / 6][i / 2 % 3][i % 2] = wide[1][i / 6][i / 2 % 3][i % 2];
-  }
+    for (int s = 0; s < kGroup; ++s) {
+      if (first + s >= halves) break;
+      uint32_t a[2][2];
+      pack_bytes(a, group[s]);
+      uint2* const to = reinterpret_cast<uint2*>(own + (first + s) / 2 * 64) + s % 2;
+      to[0] = make_uint2(a[0][0], a[0][1]);
+      to[64] = make_uint2(a[1][0], a[1][1]);
+    }
+  };
+  Group x = {}, y = {};
+  load(0, x);
 #pragma unroll 1
-  for (int s = 0; s < even_steps; s += 2, to += 128, constants += 32) {
-    pairs += step;
-    load_pairs(entries, pairs, channel, modulus, wide[1]);
-    pack_pairs(a, wide[0], constants);
-    put(to, a);
-    pairs += s + 2 < even_steps ? step : 0;
-    load_pairs(entries, pairs, channel, modulus, wide[0]);
-    pack_pairs(a, wide[1], constants + 16);
-    put(to + 1, a);
+  for (int s = 0; s < halves; s += 2 * kGroup) {
+    load(s + kGroup, y);
+    pack(s, x);
+    load(s + 2 * kGroup, x);
+    pack(s + kGroup, y);
   }
 }
 
@@ -189,24 +171,23 @@ __global__ void __launch_bounds__(decode_threads(kWords), decode_blocks(kWords))
     residue_decode_kernel(const __grid_constant__ DecodeTask task) {
   using Layout = DecodeLayout<kWords>;
   extern __shared__ __align__(16) unsigned char decode_shared[];
-  const Layout layout(task.ones, task.pairs);
+  const Layout layout(task.bytes);
   const int warps = blockDim.x / 32, warp = threadIdx.x / 32, lane = kept(threadIdx.x % 32), g = lane / 4, t = lane % 4;
   const uint32_t step = kept(gridDim.x * warps * kDecodeTile);
   uint32_t base = (blockIdx.x * warps + warp) * kDecodeTile;
   EntryPosition position{(base + lane) / task.n, (base + lane) % task.n};
   const uint32_t step_rows = step / task.n, step_columns = step % task.n;
-  const int8_t* ones = first_ones(task, layout.one_steps, t);
-  const int16_t* pairs = first_pairs(task, layout.pair_steps, t);
-  uint32_t ahead[Layout::kOneSteps][4] = {};
+  const int8_t* const planes = first_plane(task, 4 * layout.halves, t);
+  uint32_t ahead[2 * Layout::kSteps][4] = {};  // up to kWords = 3
   int2 exponents;
   const auto look_ahead = [&](uint32_t entry) {
-    if constexpr (!Layout::kPairs) {
+    if constexpr (Layout::kAhead) {
       const LaneEntries<kAligned> entries(task, entry + 4 * g);
-      const int8_t* from = ones + entries.first;
+      const int8_t* from = planes + entries.first;
 #pragma unroll
-      for (int s = 0; s < Layout::kOneSteps; ++s) {
-        if (s > 0 && s >= layout.one_steps) break;
-        load_ones(task, entries, channel_after(from, task.entries, 4 * s), ahead[s]);
+      for (int s = 0; s < 2 * Layout::kSteps; ++s) {
+        if (s > 0 && s >= layout.halves) break;
+        load_bytes(task, entries, plane_after(from, task.entries, 4 * s), ahead[s]);
       }
     }
     exponents = position.exponents(task);
@@ -221,15 +202,14 @@ __global__ void __launch_bounds__(decode_threads(kWords), decode_blocks(kWords))
   uint32_t* columns = reinterpret_cast<uint32_t*>(own);
   uint4* packed = reinterpret_cast<uint4*>(own) + lane;
   const Table<Layout, kWords> table(reinterpret_cast<const uint4*>(decode_shared) + lane);
-  const int4* constants = reinterpret_cast<const int4*>(decode_shared + layout.combine) + 4 * t;
   const uint32_t* product = reinterpret_cast<const uint32_t*>(decode_shared + layout.product);
 #pragma unroll 1
   for (; base < task.entries; base += step) {
     Fragments<Layout::kSteps> residues;
     const int exponent = exponents.x + exponents.y;
-    if constexpr (Layout::kPairs) {
+    if constexpr (!Layout::kAhead) {
       look_ahead(base + step);
-      collect(task, layout, LaneEntries<kAligned>(task, base + 4 * g), ones, pairs, constants, packed);
+      collect(task, layout.halves, LaneEntries<kAligned>(task, base + 4 * g), planes, packed);
 #pragma unroll
       for (int i = 0; i < 2 * Layout::kSteps; ++i) {
         const uint4 v = packed[32 * i];
@@ -239,9 +219,9 @@ __global__ void __launch_bounds__(decode_threads(kWords), decode_blocks(kWords))
       __syncwarp();
     } else {
 #pragma unroll
-      for (int s = 0; s < Layout::kOneSteps; ++s) {
+      for (int s = 0; s < 2 * Layout::kSteps; ++s) {
         uint32_t a[2][2];
-        pack_ones(a, ahead[s]);
+        pack_bytes(a, ahead[s]);
         residues.set(s, a);
       }
       __syncwarp();

@@ -1,12 +1,12 @@
 // Products from their residues (design 4.4; the definition is `_residues.decode`).
 //
-//   r_i       = centred residue of C' mod p_i: one channel of `small`, or three of `wide`, combined mod p_i
+//   r_i       = centred residue mod p_i, in one byte, or in two: low + 256 high
 //   q         = round(sum_i r_i quotient_i)
 //   S_j       = sum_i r_i slice_ji - q product_j                exact integers
 //   C         = 2^(row + column + raise) sum_j S_j weight_j, rounded canonically, then scaled
 //   weight_j  = 2^(low + beta j - 2w - raise), so that no term leaves the range of float64
 //
-// Shapes: small [n1, .., m, n], wide [3 n2, .., m, n], row [.., m], column [.., n], C [.., m, n].
+// Shapes: residues [n1 + 2 n2, .., m, n], row [.., m], column [.., n], C [.., m, n].
 #pragma once
 
 #include <cstdint>
@@ -20,15 +20,12 @@ constexpr int kResidueDecodeStep = 64;    // elements put together at a time
 constexpr int kMaxResidueSlices = 128;
 
 struct ResidueDecodeTask {
-  const int8_t* small;
-  const int16_t* wide;
+  const int8_t* residues;
   const int32_t *row, *column;
   LimbPointers<double> out;
   int64_t batch, m, n;
   int raise;
-  int ones, pairs;         // moduli with one and with three channels
-  const int32_t* moduli;   // [ones + pairs]
-  const int32_t* combine;  // [pairs, 3]
+  int ones, pairs;         // moduli of one and of two digits
   int slices;              // c
   const double* table;     // [ones + pairs, 1 + c]: the quotient and the slices of a modulus
   const double* product;   // [c]

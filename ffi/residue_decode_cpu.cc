@@ -22,11 +22,9 @@ ffi::Error decode_residues(ffi::ThreadPool& pool, const char* who, const Residue
                            ResidueDecodeTask task) {
   const int64_t count = task.ones + task.pairs, terms = plan.product.element_count();
   const Dimensions none = plan.product.dimensions();
-  JAXMD_CHECK(expect_shape(who, "moduli", plan.moduli.dimensions(), none, 0, {count}));
   JAXMD_CHECK(expect_shape(who, "quotients", plan.quotients.dimensions(), none, 0, {count}));
   JAXMD_CHECK(expect_shape(who, "slices", plan.slices.dimensions(), none, 0, {terms, count}));
   JAXMD_CHECK(expect_shape(who, "product", plan.product.dimensions(), none, 0, {terms}));
-  JAXMD_CHECK(expect_shape(who, "combine", plan.combine.dimensions(), none, 0, {task.pairs, 3}));
   if (terms < 1 || terms > kMaxResidueSlices) {
     return invalid(who, std::to_string(terms) + " slices; wanted 1 to " + std::to_string(kMaxResidueSlices) + ".");
   }
@@ -46,8 +44,6 @@ ffi::Error decode_residues(ffi::ThreadPool& pool, const char* who, const Residue
     const int64_t power = std::min<int64_t>(2000, std::max<int64_t>(-2000, plan.beta * j - down));
     weight[j] = std::ldexp(1.0, static_cast<int>(power));
   }
-  task.moduli = plan.moduli.typed_data();
-  task.combine = plan.combine.typed_data();
   task.raise = static_cast<int>(down - 2 * plan.bits);
   task.slices = static_cast<int>(terms);
   task.table = table.data();
@@ -72,35 +68,33 @@ constexpr const char* kName = "jaxmd_residue_decode";
 // The axes after the first.
 Dimensions tail(Dimensions d) { return d.last(d.size() - 1); }
 
-ffi::Error residue_decode(ffi::ThreadPool pool, int64_t beta, int64_t bits, ffi::Buffer<ffi::S8> small,
-                          ffi::Buffer<ffi::S16> wide, ffi::Buffer<ffi::S32> row, ffi::Buffer<ffi::S32> column,
-                          ffi::Buffer<ffi::S32> moduli, ffi::Buffer<ffi::F64> quotients,
-                          ffi::Buffer<ffi::F64> slices, ffi::Buffer<ffi::F64> product, ffi::Buffer<ffi::S32> combine,
-                          ffi::RemainingRets rets) {
+ffi::Error residue_decode(ffi::ThreadPool pool, int64_t beta, int64_t bits, ffi::Buffer<ffi::S8> residues,
+                          ffi::Buffer<ffi::S32> row, ffi::Buffer<ffi::S32> column, ffi::Buffer<ffi::F64> quotients,
+                          ffi::Buffer<ffi::F64> slices, ffi::Buffer<ffi::F64> product, ffi::RemainingRets rets) {
   ResidueDecodeTask task{};
   Dimensions c;
   JAXMD_CHECK(result_limbs(kName, rets, &c, &task.out));
-  const Dimensions s = small.dimensions(), w = wide.dimensions();
+  const Dimensions r = residues.dimensions();
   const size_t rank = c.size();
-  if (task.out.count > kMaxProductLimbs || rank < 2 || s.size() != rank + 1 || w.size() != rank + 1 || w[0] % 3 != 0 ||
-      !same_shape(tail(s), c) || !same_shape(tail(w), c)) {
-    return invalid(kName, "residues have shapes " + shape_text(s) + " and " + shape_text(w) + ", " +
-                              std::to_string(task.out.count) + " results " + shape_text(c) +
-                              "; wanted (n1, .., m, n), (3 n2, .., m, n) and results (.., m, n).");
+  const int64_t count = quotients.element_count();
+  if (task.out.count > kMaxProductLimbs || rank < 2 || r.size() != rank + 1 || r[0] < count || r[0] > 2 * count ||
+      !same_shape(tail(r), c)) {
+    return invalid(kName, "residues have shape " + shape_text(r) + ", " + std::to_string(task.out.count) +
+                              " results " + shape_text(c) + ", and there are " + std::to_string(count) +
+                              " moduli; wanted (n1 + 2 n2, .., m, n), results (.., m, n) and n1 + n2 moduli.");
   }
   task.m = c[rank - 2];
   task.n = c[rank - 1];
   task.batch = 1;
   for (size_t i = 0; i + 2 < rank; ++i) task.batch *= c[i];
-  task.ones = static_cast<int>(s[0]);
-  task.pairs = static_cast<int>(w[0] / 3);
+  task.pairs = static_cast<int>(r[0] - count);
+  task.ones = static_cast<int>(count - task.pairs);
   JAXMD_CHECK(expect_shape(kName, "the row exponent", row.dimensions(), c, rank - 2, {task.m}));
   JAXMD_CHECK(expect_shape(kName, "the column exponent", column.dimensions(), c, rank - 2, {task.n}));
-  task.small = small.typed_data();
-  task.wide = wide.typed_data();
+  task.residues = residues.typed_data();
   task.row = row.typed_data();
   task.column = column.typed_data();
-  return decode_residues(pool, kName, {beta, bits, moduli, quotients, slices, product, combine}, task);
+  return decode_residues(pool, kName, {beta, bits, quotients, slices, product}, task);
 }
 
 }  // namespace
@@ -111,14 +105,11 @@ XLA_FFI_DEFINE_HANDLER_SYMBOL(jaxmd_residue_decode_cpu, residue_decode,
                                   .Attr<int64_t>("beta")
                                   .Attr<int64_t>("bits")
                                   .Arg<ffi::Buffer<ffi::S8>>()
-                                  .Arg<ffi::Buffer<ffi::S16>>()
-                                  .Arg<ffi::Buffer<ffi::S32>>()
                                   .Arg<ffi::Buffer<ffi::S32>>()
                                   .Arg<ffi::Buffer<ffi::S32>>()
                                   .Arg<ffi::Buffer<ffi::F64>>()
                                   .Arg<ffi::Buffer<ffi::F64>>()
                                   .Arg<ffi::Buffer<ffi::F64>>()
-                                  .Arg<ffi::Buffer<ffi::S32>>()
                                   .RemainingRets());
 
 }  // namespace jaxmd

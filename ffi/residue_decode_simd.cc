@@ -35,22 +35,17 @@ JAXMD_INLINE V multiply_add(V a, V b, V c) {
 // more channels than streams that a processor follows by itself.
 void collect(const ResidueDecodeTask& task, int64_t begin, int count, int16_t* r) {
   const int64_t channel = task.batch * task.m * task.n;
-  for (int i = 0; i < task.ones; ++i, r += kResidueBlock) {
-    const int8_t* from = task.small + i * channel + begin;
+  const int8_t* from = task.residues + begin;
+  for (int i = 0; i < task.ones; ++i, r += kResidueBlock, from += channel) {
     for (int e = 0; e < count; ++e) r[e] = from[e];
     for (int e = 0; e < kResidueBlock; e += 64) __builtin_prefetch(from + kResidueBlock + e);
   }
-  for (int j = 0; j < task.pairs; ++j, r += kResidueBlock) {
-    const int16_t* const from = task.wide + 3 * j * channel + begin;
-    const int16_t *const a = from, *const b = from + channel, *const c = from + 2 * channel;
-    const double p = task.moduli[task.ones + j], inverse = 1.0 / p;
-    const uint32_t wa = task.combine[3 * j], wb = task.combine[3 * j + 1], wc = task.combine[3 * j + 2];
-    for (int e = 0; e < count; ++e) {  // 3 (p/2)^2 < 2^31
-      const uint32_t sum =
-          wa * static_cast<uint32_t>(a[e]) + wb * static_cast<uint32_t>(b[e]) + wc * static_cast<uint32_t>(c[e]);
-      const double s = static_cast<int32_t>(sum);
-      const double q = (s * inverse + kMagic) - kMagic;
-      r[e] = static_cast<int16_t>(static_cast<int32_t>(s - q * p));
+  for (int i = 0; i < task.pairs; ++i, r += kResidueBlock, from += 2 * channel) {
+    const int8_t* const high = from + channel;
+    for (int e = 0; e < count; ++e) r[e] = static_cast<int16_t>(from[e] + 256 * high[e]);
+    for (int e = 0; e < kResidueBlock; e += 64) {
+      __builtin_prefetch(from + kResidueBlock + e);
+      __builtin_prefetch(high + kResidueBlock + e);
     }
   }
 }

@@ -13,14 +13,13 @@ namespace jaxmd {
 namespace JAXMD_ISA {
 
 struct DecodeTask {
-  const int8_t* small;               // [ones, entries]
-  const int16_t* wide;               // [3 pairs, entries]
+  const int8_t* residues;            // [bytes, entries]
   const int32_t *row, *column;       // [batch, m], [batch, n]
   const uint4* tables;               // DecodeLayout::tables bytes
   LimbPointers<double> out;
   uint32_t entries, rows, m, n;  // entries: rows of n; rows: those of all matrices of m
   uint32_t batch_of_row;             // floor(2^32 / m), at most 2^32 - 1
-  int ones, pairs;                   // moduli of one and of two digits
+  int bytes;                         // of an entry's residues
   int bits, lowest;                  // w; the exponent of the lowest word with rows and columns of exponent 0
 };
 
@@ -37,31 +36,28 @@ constexpr int decode_blocks(int words) { return words <= 2 ? 3 : words <= 7 ? 2 
 template <int kWords>
 struct DecodeLayout {
   static constexpr int kAll = 4 * kWords;  // words of an integer
-  // The most k32 steps, and one more than the fewest: moduli of one digit come in 16s, of two digits in 8s.
-  static constexpr bool kPairs = kWords > 3;
-  static constexpr int kSteps = kPairs ? (kWords + 3) / 2 : (kWords + 1) / 2;
-  static constexpr int kOneSteps = kPairs ? 4 : 2 * kSteps;  // the most k16 steps of one digit
+  // The most k32 steps, and one more than the fewest.
+  static constexpr bool kAhead = kWords <= 3;  // all residues are asked for a tile ahead
+  static constexpr int kSteps = kAhead ? (kWords + 1) / 2 : (kWords + 3) / 2;
   // An entry's column: four rows for the carries out of the parts, then its words, the lowest first. The stride lets
   // lanes 4 g + t write part t of four entries at once without a bank conflict (with kWords = 4: with few).
   static constexpr int kStride = kWords % 2 == 0 ? 36 : 40;
   static constexpr int kSpare = 4;
-  static constexpr int kColumns = (kSpare + kAll) * kStride * 4, kFragments = kPairs ? kSteps * 1024 : 0;
+  static constexpr int kColumns = (kSpare + kAll) * kStride * 4, kFragments = kAhead ? 0 : kSteps * 1024;
   static constexpr int kOwn = kColumns > kFragments ? kColumns : kFragments;  // bytes of a warp: one, then the other
   static constexpr int kMinus = kAll + 4;                                     // words from P to -P
   static constexpr int kProduct = ((kMinus + kAll + 2) * 4 + 15) / 16 * 16;   // bytes of P, -P and 1 / P
 
-  int one_steps, pair_steps;  // k16 steps
-  int steps;                  // k32 steps
-  int product, combine, tables;
+  int halves;  // k16 steps
+  int steps;   // k32 steps
+  int product, tables;
 
-  __host__ __device__ DecodeLayout(int ones, int pairs) {
-    one_steps = (ones + 15) / 16;
-    pair_steps = (pairs + 7) / 8;
-    const int needed = (one_steps + pair_steps + 1) / 2;
+  __host__ __device__ explicit DecodeLayout(int bytes) {
+    halves = (bytes + 15) / 16;
+    const int needed = (halves + 1) / 2;
     steps = needed < kSteps - 1 ? kSteps - 1 : needed;
     product = steps * kWords * 512;
-    combine = product + kProduct;
-    tables = combine + pair_steps * 8 * 32;
+    tables = product + kProduct;
   }
 };
 

@@ -23,7 +23,10 @@ namespace {
 namespace ffi = xla::ffi;
 constexpr char kWho[] = "jaxmd.residue_matmul";
 
-TiledShape tiled(const ResidueProblem& p) { return {p.channels * p.batch, p.m, p.n, ceiling(p.k, kDepth)}; }
+// A tile of three channels counts as three.
+TiledShape tiled(const ResidueProblem& p) {
+  return {(p.small + 3 * p.pairs) * p.batch, p.m, p.n, ceiling(p.k, kDepth)};
+}
 
 template <class Tile>
 struct MmaVariant {
@@ -35,7 +38,7 @@ struct MmaVariant {
   }
 
   static cudaError_t launch(const ResidueProblem& p, const DeviceLimits&, cudaStream_t stream) {
-    const auto blocks = static_cast<unsigned>(tiled(p).tiles(kRows, kColumns));
+    const unsigned blocks = p.tiles(p.small + p.pairs, kRows, kColumns);
     residue_mma_kernel<Tile><<<blocks, Tile::kThreads, Tile::kShared, stream>>>(p);
     return cudaGetLastError();
   }
@@ -66,15 +69,14 @@ struct WgmmaVariant {
 
   static cudaError_t launch(const ResidueProblem& p, const DeviceLimits& device, cudaStream_t stream) {
     CUtensorMap a, b;
-    const int64_t planes = p.channels * p.batch;
+    const int64_t planes = (p.small + 3 * p.pairs) * p.batch;
     cudaError_t status = encode_rows(&a, p.a, p.k, p.m, planes, Tile::kBM);
     if (status == cudaSuccess) status = encode_rows(&b, p.b, p.k, p.n, planes, Tile::kPartB);
     Pace pace;
     if (status == cudaSuccess) status = start_pace(&pace, ceiling(p.k, kDepth), wave_bytes(p, device), stream);
     if (status != cudaSuccess) return status;
-    const int64_t tiles = tiled(p).tiles(kRows, kColumns);
-    return launch_walk<Tile>(residue_wgmma_kernel<Tile>, tiles, kBlocksPerSm, device, stream, p, pace,
-                             static_cast<uint32_t>(tiles), a, b);
+    return launch_walk<Tile>(residue_wgmma_kernel<Tile>, p.tiles(p.small + p.pairs, kRows, kColumns), kBlocksPerSm,
+                             device, stream, p, pace, a, b);
   }
 
   // Bytes of A and B that the tiles of one wave share: a band of rows, or what there is of it (plane_tile).
@@ -112,48 +114,43 @@ cudaError_t launch(const ResidueProblem& p, cudaStream_t stream) {
   return v == nullptr ? status : v->launch(p, device, stream);
 }
 
-// The widest stores that every row of a result allows, of 16 and 4 bytes; else entry by entry.
-int store_bytes(const void* base, int64_t n, int size) {
-  const uintptr_t bits = reinterpret_cast<uintptr_t>(base) | static_cast<uintptr_t>(n * size);
-  return bits % 16 == 0 ? 16 : bits % 4 == 0 ? 4 : size;
+// The widest stores that every row of a result allows.
+int store_bytes(const void* base, int64_t n) {
+  const uintptr_t bits = reinterpret_cast<uintptr_t>(base) | static_cast<uintptr_t>(n);
+  return bits % 16 == 0 ? 16 : bits % 4 == 0 ? 4 : 1;
 }
 
-// a [channels, .., m, k], b [channels, .., n, k] -> [small, .., m, n], [channels - small, .., m, n]
-ffi::Error residue_matmul(cudaStream_t stream, int64_t small, ffi::Buffer<ffi::S8> a, ffi::Buffer<ffi::S8> b,
-                          ffi::Buffer<ffi::S32> moduli, ffi::ResultBuffer<ffi::S8> narrow,
-                          ffi::ResultBuffer<ffi::S16> wide) {
+// a [channels, .., m, k], b [channels, .., n, k], moduli, carries -> [bytes, .., m, n]
+ffi::Error residue_matmul(cudaStream_t stream, ffi::Buffer<ffi::S8> a, ffi::Buffer<ffi::S8> b,
+                          ffi::Buffer<ffi::S32> moduli, ffi::Buffer<ffi::S32> carries,
+                          ffi::ResultBuffer<ffi::S8> c) {
   ResidueShape shape;
-  JAXMD_CHECK(residue_shape(a.dimensions(), b.dimensions(), moduli.dimensions(), narrow->dimensions(),
-                            wide->dimensions(), small, &shape));
-  if (shape.channels * shape.batch * shape.m * shape.n == 0) return ffi::Error::Success();
+  JAXMD_CHECK(residue_shape(a.dimensions(), b.dimensions(), moduli.dimensions(), carries.dimensions(),
+                            c->dimensions(), &shape));
+  if (shape.channels() * shape.batch * shape.m * shape.n == 0) return ffi::Error::Success();
   constexpr int64_t kLargest = (int64_t{1} << 31) - 1024;  // the kernels count in int, to the next tile's edge
   if (shape.m > kLargest || shape.n > kLargest || shape.k > kLargest ||
-      shape.channels * shape.batch * ceiling(shape.m, 64) * ceiling(shape.n, 64) > kLargest) {
+      shape.channels() * shape.batch * ceiling(shape.m, 64) * ceiling(shape.n, 64) > kLargest) {
     return invalid(kWho, "a has shape " + shape_text(a.dimensions()) + " and b has shape " +
                              shape_text(b.dimensions()) +
                              "; wanted m, n, k and the number of 64 x 64 tiles below 2^31.");
   }
   cudaError_t status = cudaSuccess;
   if (shape.k == 0) {
-    const auto clear = [&](void* data, size_t bytes) {
-      if (status == cudaSuccess && bytes > 0) status = cudaMemsetAsync(data, 0, bytes, stream);
-    };
-    clear(narrow->typed_data(), narrow->size_bytes());
-    clear(wide->typed_data(), wide->size_bytes());
+    status = cudaMemsetAsync(c->typed_data(), 0, c->size_bytes(), stream);
   } else {
     const ResidueProblem p = {a.typed_data(),
                               b.typed_data(),
                               moduli.typed_data(),
-                              narrow->typed_data(),
-                              wide->typed_data(),
+                              carries.typed_data(),
+                              c->typed_data(),
                               shape.batch,
-                              static_cast<int>(shape.channels),
-                              static_cast<int>(small),
+                              static_cast<int>(shape.small),
+                              static_cast<int>(shape.moduli - shape.small),
                               static_cast<int>(shape.m),
                               static_cast<int>(shape.n),
                               static_cast<int>(shape.k),
-                              store_bytes(narrow->typed_data(), shape.n, 1),
-                              store_bytes(wide->typed_data(), shape.n, 2)};
+                              store_bytes(c->typed_data(), shape.n)};
     status = launch(p, stream);
   }
   if (status == cudaSuccess) return ffi::Error::Success();
@@ -167,10 +164,9 @@ ffi::Error residue_matmul(cudaStream_t stream, int64_t small, ffi::Buffer<ffi::S
 XLA_FFI_DEFINE_HANDLER_SYMBOL(jaxmd_residue_matmul_cuda, jaxmd::cuda::residue_matmul,
                               xla::ffi::Ffi::Bind()
                                   .Ctx<xla::ffi::PlatformStream<cudaStream_t>>()
-                                  .Attr<int64_t>("small")
                                   .Arg<xla::ffi::Buffer<xla::ffi::S8>>()
                                   .Arg<xla::ffi::Buffer<xla::ffi::S8>>()
                                   .Arg<xla::ffi::Buffer<xla::ffi::S32>>()
-                                  .Ret<xla::ffi::Buffer<xla::ffi::S8>>()
-                                  .Ret<xla::ffi::Buffer<xla::ffi::S16>>(),
+                                  .Arg<xla::ffi::Buffer<xla::ffi::S32>>()
+                                  .Ret<xla::ffi::Buffer<xla::ffi::S8>>(),
                               {xla::ffi::Traits::kCmdBufferCompatible});

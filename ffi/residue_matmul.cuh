@@ -1,12 +1,16 @@
 // Products of residues on int8 tensor cores: what the kernels share.
 //
-//   C[c] = A[c] B[c]^T mod p_c, centred,   c = 0 ... channels - 1
+//   modulus of one digit:   C = A B^T mod p, centred, of one channel; one byte
+//   modulus of two digits:  C = S_2 + f_1 (S_1 + f_0 S_0) mod p, S = A B^T of three channels; low and high byte
 //
-// Shapes:  A [channels, batch, m, k], B [channels, batch, n, k] int8, k a multiple of 16; C int8 [small, batch, m, n]
-//          and int16 [channels - small, batch, m, n]. A plane is a matrix of the channels and the batch.
-// Exact:   sums are reduced after every kBlock terms, |sum| <= kBlock 2^14 + 2^15 < 2^30 (residue.cuh's reducer).
-// Store:   a warp holds strips of 16 rows; it packs the residues, passes them through its own shared memory and writes
-//          16 bytes a lane, whole rows of the strip at a time.
+// Shapes:  A [channels, batch, m, k], B [channels, batch, n, k] int8, k a multiple of 16; C int8 [bytes, batch, m, n].
+//          Channels and bytes of the moduli of one digit come first. A plane is a matrix of A or B, or of bytes of C.
+// Tiling:  a block makes a tile of all channels of a modulus: the sums stay where they are, and between two channels
+//          they are reduced and multiplied.
+// Exact:   sums are reduced after every kBlock terms, |sum| <= kBlock 2^14 + 2^15 < 2^30 (residue.cuh's reducer), and
+//          |f S| <= (p/2)^2 < 2^30 (kMostTwoDigits).
+// Store:   a warp holds strips of 16 rows; it packs bytes, passes them through its own shared memory and writes 16 of
+//          them a lane, whole rows of the strip at a time.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -24,39 +28,53 @@ static_assert(int64_t{kBlock} * (1 << 14) + (1 << 15) < int64_t{1} << 30 && kBlo
 
 struct ResidueProblem {
   const int8_t *a, *b;
-  const int32_t* moduli;  // [channels]
-  int8_t* narrow;         // the result of the first `small` channels
-  int16_t* wide;          // of the others
+  const int32_t* moduli;   // [small + pairs], `small` of one digit first
+  const int32_t* carries;  // [pairs, 2], f_0 and f_1
+  int8_t* c;
   int64_t batch;
-  int channels, small, m, n, k;
-  int piece_narrow, piece_wide;  // bytes to store at once: 16, 4, or one entry
+  int small, pairs, m, n, k;
+  int piece;  // bytes to store at once: 16, 4 or 1
+
+  __host__ __device__ uint32_t tiles(int moduli, int rows, int columns) const {
+    return static_cast<uint32_t>(moduli * batch * ((m + rows - 1) / rows) * ((n + columns - 1) / columns));
+  }
 };
 
-struct PlaneTile {
-  int plane, row, column;  // row, column: first entry of the tile
+struct ModulusTile {
+  int modulus, channels;  // 1 or 3
+  int plane;              // of the first channel in A and B; p.batch on is the next
+  int byte;               // plane of the first byte in C
+  int row, column;        // first entry of the tile
 };
 
 template <int kRows>
 constexpr int kBandRows = 2048 / kRows;  // of tiles
 
-// Plane by plane; in it bands of tile rows, so that tiles that run together share their operands in L2.
+// Moduli of two digits come first, which take longer. Of a modulus, matrix by matrix; in it bands of tile rows, so that
+// tiles that run together share their operands in L2.
 template <int kRows, int kColumns>
-__device__ inline PlaneTile plane_tile(const ResidueProblem& p, uint32_t tile) {
+__device__ inline ModulusTile modulus_tile(const ResidueProblem& p, uint32_t tile) {
   constexpr uint32_t kBand = kBandRows<kRows>;
   const uint32_t rows = (p.m + kRows - 1) / kRows, columns = (p.n + kColumns - 1) / kColumns;
-  const uint32_t plane = tile / (rows * columns);
-  const uint32_t inside = tile - plane * rows * columns;
+  const uint32_t matrix = tile / (rows * columns);
+  const uint32_t inside = tile - matrix * rows * columns;
   const uint32_t band = inside / (kBand * columns), in_band = inside - band * kBand * columns;
   const uint32_t height = min(kBand, rows - band * kBand);
   const uint32_t column = in_band / height;
-  return {static_cast<int>(plane), static_cast<int>(band * kBand + in_band - column * height) * kRows,
+  const int batch = static_cast<int>(p.batch);
+  const int at = static_cast<int>(matrix / static_cast<uint32_t>(batch)), z = static_cast<int>(matrix) - at * batch;
+  const bool two = at < p.pairs;
+  const int one = at - p.pairs;
+  return {two ? p.small + at : one,
+          two ? 3 : 1,
+          (two ? p.small + 3 * at : one) * batch + z,
+          (two ? p.small + 2 * at : one) * batch + z,
+          static_cast<int>(band * kBand + in_band - column * height) * kRows,
           static_cast<int>(column) * kColumns};
 }
 
-__device__ inline int channel_of(const ResidueProblem& p, int plane) { return plane / static_cast<uint32_t>(p.batch); }
-
-__device__ inline Reducer plane_reducer(const ResidueProblem& p, int plane) {
-  return reducer(__ldg(p.moduli + channel_of(p, plane)));
+__device__ inline int32_t carry_of(const ResidueProblem& p, const ModulusTile& tile, int channel) {
+  return __ldg(p.carries + 2 * (tile.modulus - p.small) + channel - 1);
 }
 
 template <int kFragments>
@@ -65,6 +83,16 @@ __device__ __forceinline__ void reduce_all(const Reducer& m, int (&c)[kFragments
   for (int j = 0; j < kFragments; ++j) {
 #pragma unroll
     for (int i = 0; i < 4; ++i) c[j][i] = reduce(m, c[j][i]);
+  }
+}
+
+// On to the next channel: f sum mod p.
+template <int kFragments>
+__device__ __forceinline__ void carry_all(const Reducer& m, int32_t f, int (&c)[kFragments][4]) {
+#pragma unroll
+  for (int j = 0; j < kFragments; ++j) {
+#pragma unroll
+    for (int i = 0; i < 4; ++i) c[j][i] = reduce(m, reduce(m, c[j][i]) * f);
   }
 }
 
@@ -84,100 +112,75 @@ struct Strip {
 
   // row, column: of the strip's first entry.
   template <int kAll>
-  __device__ __forceinline__ void store(const Reducer& m, const int (&c)[kAll][4], int first, int plane, int row,
-                                        int column) {
-    if (channel_of(p, plane) < p.small) {
-      store_narrow(m, c, first, p.narrow + int64_t{plane} * p.m * p.n, row, column);
-    } else {
-      store_wide(m, c, first, p.wide + (plane - p.small * p.batch) * p.m * p.n, row, column);
-    }
+  __device__ __forceinline__ void store(const Reducer& m, const int (&c)[kAll][4], int first, const ModulusTile& tile,
+                                        int row, int column) {
+    int8_t* const low = p.c + int64_t{tile.byte} * p.m * p.n;
+    store_bytes<0>(c, first, low, row, column, [&](int x) { return reduce(m, x); });
+    if (tile.channels == 1) return;
+    int8_t* const high = low + p.batch * p.m * p.n;
+    store_bytes<1>(c, first, high, row, column, [&](int x) { return reduce(m, x) + 128; });
   }
 
  private:
-  // Word t of 16 columns has columns 2 t, 2 t + 1, 8 + 2 t and 9 + 2 t; the reader puts them in order.
-  template <int kAll>
-  __device__ __forceinline__ void store_narrow(const Reducer& m, const int (&c)[kAll][4], int first, int8_t* plane,
-                                               int row, int column) {
+  // Byte kByte of residue(c). Word t of 16 columns has columns 2 t, 2 t + 1, 8 + 2 t and 9 + 2 t; the reader puts them
+  // in order.
+  template <int kByte, int kAll, class Residue>
+  __device__ __forceinline__ void store_bytes(const int (&c)[kAll][4], int first, int8_t* plane, int row, int column,
+                                              Residue residue) {
+    constexpr unsigned kPick = kByte == 0 ? 0x0040 : 0x0051;
     __syncwarp();
 #pragma unroll
     for (int j = 0; j < kFragments; j += 2) {
 #pragma unroll
       for (int half = 0; half < 2; ++half) {
         const int (&left)[4] = c[first + j], (&right)[4] = c[first + j + 1];
-        const uint32_t x = __byte_perm(reduce(m, left[2 * half]), reduce(m, left[2 * half + 1]), 0x0040);
-        const uint32_t y = __byte_perm(reduce(m, right[2 * half]), reduce(m, right[2 * half + 1]), 0x0040);
+        const uint32_t x = __byte_perm(residue(left[2 * half]), residue(left[2 * half + 1]), kPick);
+        const uint32_t y = __byte_perm(residue(right[2 * half]), residue(right[2 * half + 1]), kPick);
         shared[(g + 8 * half) * kRow + 2 * j + t] = __byte_perm(x, y, 0x5410);
       }
     }
     __syncwarp();
-    store_rows<1, kFragments / 2>(plane, row, column, p.piece_narrow, [](const uint4& w) {
-      return make_uint4(__byte_perm(w.x, w.y, 0x5410), __byte_perm(w.z, w.w, 0x5410), __byte_perm(w.x, w.y, 0x7632),
-                        __byte_perm(w.z, w.w, 0x7632));
-    });
+    store_rows(plane, row, column);
   }
 
-  template <int kAll>
-  __device__ __forceinline__ void store_wide(const Reducer& m, const int (&c)[kAll][4], int first, int16_t* plane,
-                                             int row, int column) {
-    constexpr int kHalf = kFragments / 2;
-#pragma unroll
-    for (int pass = 0; pass < 2; ++pass) {
-      __syncwarp();
-#pragma unroll
-      for (int j = 0; j < kHalf; ++j) {
-        const int (&x)[4] = c[first + pass * kHalf + j];
-#pragma unroll
-        for (int half = 0; half < 2; ++half) {
-          shared[(g + 8 * half) * kRow + 4 * j + t] =
-              __byte_perm(reduce(m, x[2 * half]), reduce(m, x[2 * half + 1]), 0x5410);
-        }
-      }
-      __syncwarp();
-      store_rows<2, kHalf>(plane, row, column + 8 * kHalf * pass, p.piece_wide, [](const uint4& w) { return w; });
-    }
-  }
-
-  // 16 rows of kPieces times 16 bytes, entries of kSize, from shared memory; order(words): the entries of 16 bytes.
-  template <int kSize, int kPieces, class Entry, class Order>
-  __device__ __forceinline__ void store_rows(Entry* plane, int row, int column, int piece, Order order) {
-    constexpr int kRows = 32 / kPieces;  // at once
-    const int r = lane / kPieces, at = column + 16 / kSize * (lane % kPieces);
+  // 16 rows of kFragments/2 times 16 bytes from shared memory.
+  __device__ __forceinline__ void store_rows(int8_t* plane, int row, int column) {
+    constexpr int kPieces = kFragments / 2, kRows = 32 / kPieces;  // at once
+    const int r = lane / kPieces, at = column + 16 * (lane % kPieces);
     const uint4* const from = reinterpret_cast<const uint4*>(shared + r * kRow) + lane % kPieces;
-    Entry* to = plane + int64_t{row + r} * p.n + at;
+    int8_t* to = plane + int64_t{row + r} * p.n + at;
     const int left = p.n - at, rows = left > 0 ? p.m - row - r : 0;
-    if (piece == 16) {
+    if (p.piece == 16) {
 #pragma unroll
       for (int i = 0; i < 16; i += kRows, to += int64_t{kRows} * p.n) {
-        const uint4 v = order(from[i * (kRow / 4)]);
+        const uint4 v = in_order(from[i * (kRow / 4)]);
         if (i < rows) *reinterpret_cast<uint4*>(to) = v;
       }
     } else {
       JAXMD_ROLLED
       for (int i = 0; i < 16; i += kRows, to += int64_t{kRows} * p.n) {
-        if (i < rows) store_piece<kSize>(to, order(from[i * (kRow / 4)]), left, piece);
+        if (i < rows) store_piece(to, in_order(from[i * (kRow / 4)]), left);
       }
     }
   }
 
-  // 16 bytes of which `left` entries of kSize lie in the row, in words or entry by entry.
-  template <int kSize>
-  __device__ static void store_piece(void* to, const uint4& v, int left, int piece) {
+  __device__ static __forceinline__ uint4 in_order(const uint4& w) {
+    return make_uint4(__byte_perm(w.x, w.y, 0x5410), __byte_perm(w.z, w.w, 0x5410), __byte_perm(w.x, w.y, 0x7632),
+                      __byte_perm(w.z, w.w, 0x7632));
+  }
+
+  // 16 bytes of which `left` lie in the row, in words or one by one.
+  __device__ void store_piece(int8_t* to, const uint4& v, int left) {
     const uint32_t word[4] = {v.x, v.y, v.z, v.w};
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
-      constexpr int kEntries = 4 / kSize;
-      if (piece == 4) {
-        if (i * kEntries < left) reinterpret_cast<uint32_t*>(to)[i] = word[i];
+      if (p.piece == 4) {
+        if (4 * i < left) reinterpret_cast<uint32_t*>(to)[i] = word[i];
         continue;
       }
 #pragma unroll
-      for (int j = 0; j < kEntries; ++j) {
-        if (i * kEntries + j >= left) continue;
-        if constexpr (kSize == 1) {
-          reinterpret_cast<uint8_t*>(to)[i * 4 + j] = static_cast<uint8_t>(word[i] >> (8 * j));
-        } else {
-          reinterpret_cast<uint16_t*>(to)[i * 2 + j] = static_cast<uint16_t>(word[i] >> (16 * j));
-        }
+      for (int j = 0; j < 4; ++j) {
+        if (4 * i + j < left) to[4 * i + j] = static_cast<int8_t>(word[i] >> (8 * j));
       }
     }
   }

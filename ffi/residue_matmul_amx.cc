@@ -40,11 +40,12 @@ struct Layout {
   int64_t panels, squares, apart;  // of columns; whose sums are kept; from one stripe to the next
   size_t stripe, b, bytes;         // offsets in bytes, and the whole
 
-  Layout(int64_t rows, int64_t columns, int64_t k) {
+  Layout(int64_t rows, int64_t columns, int64_t k, int channels) {
     const int64_t panel = 2 * kTileBytes * steps(std::min(k, kDepth));
+    const bool at_once = k <= kDepth && channels == 1;  // then a stripe's sums are done before the next
     panels = tiles_of(columns, kSquare);
-    squares = k <= kDepth ? panels : tiles_of(rows, kSquare) * panels;
-    apart = k <= kDepth ? 0 : panels;
+    squares = at_once ? panels : tiles_of(rows, kSquare) * panels;
+    apart = at_once ? 0 : panels;
     stripe = squares * kSums * sizeof(int32_t);
     b = stripe + panel;
     bytes = b + panels * panel;
@@ -53,7 +54,9 @@ struct Layout {
   static int64_t steps(int64_t depth) { return std::max<int64_t>(1, tiles_of(depth, kBytes)); }
 };
 
-size_t scratch_bytes(int64_t rows, int64_t columns, int64_t k) { return Layout(rows, columns, k).bytes; }
+size_t scratch_bytes(int64_t rows, int64_t columns, int64_t k, int channels) {
+  return Layout(rows, columns, k, channels).bytes;
+}
 
 inline __mmask64 first_bytes(int64_t count) { return count >= kBytes ? ~__mmask64{0} : (__mmask64{1} << count) - 1; }
 
@@ -110,7 +113,7 @@ void pack(const int8_t* x, int64_t stride, int64_t rows, int64_t depth, int64_t 
 class Finish {
  public:
   explicit Finish(const ResidueTile& tile)
-      : tile_(tile), inverse_(1.0f / static_cast<float>(tile.modulus)), once_(one_quotient(tile.k, tile.modulus)) {}
+      : tile_(tile), inverse_(1.0f / static_cast<float>(tile.modulus)), once_(one_quotient(tile.k + 2, tile.modulus)) {}
 
   // From now on the rows are those of the square at (i, j) of the tile.
   void take(const int32_t* sums, int64_t i, int64_t j) {
@@ -140,10 +143,10 @@ class Finish {
     const __m512i order = _mm512_setr_epi64(0, 2, 4, 6, 1, 3, 5, 7);
     const __m512i both = _mm512_permutexvar_epi64(order, _mm512_packs_epi32(centred(reduced(x)), centred(reduced(y))));
     const int64_t at = entry_ + r * tile_.stride;
-    if (tile_.narrow != nullptr) {
-      _mm256_mask_storeu_epi8(tile_.narrow + at, columns_, _mm512_cvtepi16_epi8(both));
-    } else {
-      _mm512_mask_storeu_epi16(tile_.wide + at, columns_, both);
+    _mm256_mask_storeu_epi8(tile_.low + at, columns_, _mm512_cvtepi16_epi8(both));
+    if (tile_.high != nullptr) {
+      const __m512i high = _mm512_srai_epi16(_mm512_add_epi16(both, _mm512_set1_epi16(128)), 8);
+      _mm256_mask_storeu_epi8(tile_.high + at, columns_, _mm512_cvtepi16_epi8(high));
     }
   }
 
@@ -204,40 +207,48 @@ void multiply(const char* a, const char* b, int64_t next, int64_t steps, bool fi
 }
 
 void residue_tile(const ResidueTile& tile, char* scratch) {
-  const Layout layout(tile.rows, tile.columns, tile.k);
+  const Layout layout(tile.rows, tile.columns, tile.k, tile.channels);
   const Tiles tiles;
   Finish finish(tile);
   int32_t* const sums = reinterpret_cast<int32_t*>(scratch);
   char *const stripe = scratch + layout.stripe, *const b = scratch + layout.b;
-  int64_t l = 0, summed = 0;  // terms that lie in `sums`
-  do {
-    const int64_t depth = std::min(kDepth, tile.k - l), steps = Layout::steps(depth);
-    const bool first = l == 0, last = l + depth >= tile.k;
-    pack<true>(tile.b + l, tile.k, tile.columns, depth, 2 * layout.panels, steps, b);
-    for (int64_t i = 0; i < tile.rows; i += kSquare) {
-      pack<false>(tile.a + i * tile.k + l, tile.k, tile.rows - i, depth, 2, steps, stripe);
-      int32_t* const squares = sums + i / kSquare * layout.apart * kSums;
-      for (int64_t part = 0; part < steps; part += kPart) {
-        const int64_t count = std::min(kPart, steps - part), next = steps * kTileBytes;
-        const char *const x = stripe + part * kTileBytes, *const y = b + part * kTileBytes;
-        for (int64_t panel = 0; panel < layout.panels; ++panel) {
-          int32_t* const at = squares + panel * kSums;
-          multiply(x, y + panel * 2 * next, next, count, first && part == 0, at, finish);
-          if (last && part + count == steps) {
-            finish.take(at, i, panel * kSquare);
-          } else {
-            finish.rest();
+  int64_t summed = 0;  // terms that lie in `sums`
+  for (int channel = 0; channel < tile.channels; ++channel) {
+    const int8_t *const of_a = tile.a + channel * tile.channel_a, *const of_b = tile.b + channel * tile.channel_b;
+    if (channel > 0) {
+      carry(sums, layout.squares * kSums, tile.modulus, tile.carry[channel - 1]);
+      summed = 2;  // |x| ≤ p/2 is as much as two terms
+    }
+    int64_t l = 0;
+    do {
+      const int64_t depth = std::min(kDepth, tile.k - l), steps = Layout::steps(depth);
+      const bool first = channel == 0 && l == 0, last = channel + 1 == tile.channels && l + depth >= tile.k;
+      pack<true>(of_b + l, tile.k, tile.columns, depth, 2 * layout.panels, steps, b);
+      for (int64_t i = 0; i < tile.rows; i += kSquare) {
+        pack<false>(of_a + i * tile.k + l, tile.k, tile.rows - i, depth, 2, steps, stripe);
+        int32_t* const squares = sums + i / kSquare * layout.apart * kSums;
+        for (int64_t part = 0; part < steps; part += kPart) {
+          const int64_t count = std::min(kPart, steps - part), next = steps * kTileBytes;
+          const char *const x = stripe + part * kTileBytes, *const y = b + part * kTileBytes;
+          for (int64_t panel = 0; panel < layout.panels; ++panel) {
+            int32_t* const at = squares + panel * kSums;
+            multiply(x, y + panel * 2 * next, next, count, first && part == 0, at, finish);
+            if (last && part + count == steps) {
+              finish.take(at, i, panel * kSquare);
+            } else {
+              finish.rest();
+            }
           }
         }
       }
-    }
-    summed += depth;
-    if (!last && summed >= int64_t{1} << 16) {
-      reduce<2>(sums, layout.squares * kSums, tile.modulus, sums);
-      summed = 2;  // |x| ≤ p/2 is as much as two terms
-    }
-    l += depth;
-  } while (l < tile.k);
+      summed += depth;
+      if (!last && summed >= int64_t{1} << 16) {
+        reduce<2>(sums, layout.squares * kSums, tile.modulus, sums);
+        summed = 2;
+      }
+      l += depth;
+    } while (l < tile.k);
+  }
   for (int64_t r = 0; r < kSquare; ++r) finish.row(r);
 }
 

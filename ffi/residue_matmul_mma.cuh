@@ -31,14 +31,15 @@ struct MmaStageLoader {
   int k, left;          // bytes of k from this thread's next chunk on
   uint32_t shared;
 
-  __device__ MmaStageLoader(const ResidueProblem& p, const PlaneTile& tile, uint32_t shared_base, int thread) {
+  __device__ MmaStageLoader(const ResidueProblem& p, const ModulusTile& tile, int plane, uint32_t shared_base,
+                            int thread) {
     const int row = thread / 8, chunk = thread % 8;
     k = p.k;
     left = p.k - 16 * chunk;
     rows_a = p.m - tile.row - row;
     rows_b = p.n - tile.column - row;
-    a = p.a + (int64_t{tile.plane} * p.m + tile.row + row) * p.k + 16 * chunk;
-    b = p.b + (int64_t{tile.plane} * p.n + tile.column + row) * p.k + 16 * chunk;
+    a = p.a + (int64_t{plane} * p.m + tile.row + row) * p.k + 16 * chunk;
+    b = p.b + (int64_t{plane} * p.n + tile.column + row) * p.k + 16 * chunk;
     shared = shared_base + row * kDepth + (chunk ^ (row & 7)) * 16;
   }
 
@@ -66,63 +67,68 @@ template <class Tile>
 __global__ void __launch_bounds__(Tile::kThreads, Tile::kBlocksPerSm) residue_mma_kernel(const ResidueProblem p) {
   extern __shared__ __align__(1024) unsigned char residue_shared[];
   const uint32_t shared = static_cast<uint32_t>(__cvta_generic_to_shared(residue_shared));
-  const PlaneTile tile = plane_tile<Tile::kBM, Tile::kBN>(p, blockIdx.x);
+  const ModulusTile tile = modulus_tile<Tile::kBM, Tile::kBN>(p, blockIdx.x);
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
   const int warp_row = warp / Tile::kWarpsN * 32, warp_column = warp % Tile::kWarpsN * 64;
   const int total = (p.k + kDepth - 1) / kDepth;
-  const Reducer m = plane_reducer(p, tile.plane);
-  MmaStageLoader<Tile> loader(p, tile, shared, threadIdx.x);
-  int loaded = 0, write = 0, read = 0;
-  const auto load_next = [&] {
-    if (loaded < total) loader.load(write, p.a);
-    cp_async_commit();
-    ++loaded;
-    write = write + 1 == Tile::kStages ? 0 : write + 1;
-  };
+  const Reducer m = reducer(__ldg(p.moduli + tile.modulus));
   // ldmatrix of m16k32: matrices are rows 0-7 and 8-15 of the first 16 bytes, then of the second. Of n16k32 of B: rows
   // 0-7 of either 16 bytes, then rows 8-15.
   const int row_a = warp_row + lane % 16, row_b = Tile::kBM + warp_column + lane % 8 + lane / 16 * 8;
   const int chunk_a = lane / 16, chunk_b = lane / 8 % 2;
   int c[2][8][4] = {};
-  for (int s = 0; s + 1 < Tile::kStages; ++s) load_next();
-  int in_block = 0;
-  for (int step = 0; step < total; ++step) {
-    cp_async_wait<Tile::kStages - 2>();
+  for (int channel = 0;;) {
+    MmaStageLoader<Tile> loader(p, tile, tile.plane + channel * static_cast<int>(p.batch), shared, threadIdx.x);
+    int loaded = 0, write = 0, read = 0;
+    const auto load_next = [&] {
+      if (loaded < total) loader.load(write, p.a);
+      cp_async_commit();
+      ++loaded;
+      write = write + 1 == Tile::kStages ? 0 : write + 1;
+    };
+    for (int s = 0; s + 1 < Tile::kStages; ++s) load_next();
+    int in_block = 0;
+    for (int step = 0; step < total; ++step) {
+      cp_async_wait<Tile::kStages - 2>();
+      __syncthreads();
+      load_next();  // overwrites the stage that every warp left before the barrier
+      const uint32_t stage = shared + read * Tile::kStage;
+#pragma unroll
+      for (int k32 = 0; k32 < kDepth / 32; ++k32) {
+        uint32_t a[2][4], b[4][4];
+#pragma unroll
+        for (int i = 0; i < 2; ++i) {
+          const int row = row_a + 16 * i;
+          load_matrices(a[i], stage + row * kDepth + ((2 * k32 + chunk_a) ^ (row & 7)) * 16);
+        }
+#pragma unroll
+        for (int j = 0; j < 4; ++j) {
+          const int row = row_b + 16 * j;
+          load_matrices(b[j], stage + row * kDepth + ((2 * k32 + chunk_b) ^ (row & 7)) * 16);
+        }
+#pragma unroll
+        for (int i = 0; i < 2; ++i) {
+#pragma unroll
+          for (int j = 0; j < 8; ++j) MmaS8M16N8K32::run(c[i][j], a[i], b[j / 2][j % 2 * 2], b[j / 2][j % 2 * 2 + 1]);
+        }
+      }
+      read = read + 1 == Tile::kStages ? 0 : read + 1;
+      if (++in_block == kBlock / kDepth) {
+        in_block = 0;
+        reduce_all(m, c[0]);
+        reduce_all(m, c[1]);
+      }
+    }
+    cp_async_wait<0>();
     __syncthreads();
-    load_next();  // overwrites the stage that every warp left before the barrier
-    const uint32_t stage = shared + read * Tile::kStage;
-#pragma unroll
-    for (int k32 = 0; k32 < kDepth / 32; ++k32) {
-      uint32_t a[2][4], b[4][4];
-#pragma unroll
-      for (int i = 0; i < 2; ++i) {
-        const int row = row_a + 16 * i;
-        load_matrices(a[i], stage + row * kDepth + ((2 * k32 + chunk_a) ^ (row & 7)) * 16);
-      }
-#pragma unroll
-      for (int j = 0; j < 4; ++j) {
-        const int row = row_b + 16 * j;
-        load_matrices(b[j], stage + row * kDepth + ((2 * k32 + chunk_b) ^ (row & 7)) * 16);
-      }
-#pragma unroll
-      for (int i = 0; i < 2; ++i) {
-#pragma unroll
-        for (int j = 0; j < 8; ++j) MmaS8M16N8K32::run(c[i][j], a[i], b[j / 2][j % 2 * 2], b[j / 2][j % 2 * 2 + 1]);
-      }
-    }
-    read = read + 1 == Tile::kStages ? 0 : read + 1;
-    if (++in_block == kBlock / kDepth) {
-      in_block = 0;
-      reduce_all(m, c[0]);
-      reduce_all(m, c[1]);
-    }
+    if (++channel == tile.channels) break;
+    carry_all(m, carry_of(p, tile, channel), c[0]);
+    carry_all(m, carry_of(p, tile, channel), c[1]);
   }
-  cp_async_wait<0>();
-  __syncthreads();
   Strip<8> strip(p, residue_shared + warp * Strip<8>::kBytes, lane);
 #pragma unroll
   for (int i = 0; i < 2; ++i) {
-    strip.store(m, c[i], 0, tile.plane, tile.row + warp_row + 16 * i, tile.column + warp_column);
+    strip.store(m, c[i], 0, tile, tile.row + warp_row + 16 * i, tile.column + warp_column);
   }
 }
 

@@ -182,7 +182,7 @@ struct Layout {
   }
 };
 
-size_t scratch_bytes(int64_t rows, int64_t columns, int64_t k) { return Layout(rows, columns, k).bytes; }
+size_t scratch_bytes(int64_t rows, int64_t columns, int64_t k, int) { return Layout(rows, columns, k).bytes; }
 
 // All rows of the sums of `terms` products each: |x| ≤ terms 2^14.
 template <class T>
@@ -200,32 +200,45 @@ void residue_tile(const ResidueTile& tile, char* scratch) {
   const int64_t rows = round_up(tile.rows, kRows);
   const int64_t blocks = tile.k <= kDepth ? 1 : (tile.k + kDepth - 1) / kDepth;
   const int64_t step = round_up((tile.k + blocks - 1) / blocks, kResidueStep);
-  int64_t l = 0, summed = 0;  // terms that lie in `sums`
-  do {
-    const int64_t depth = tile.k - l < step ? tile.k - l : step;
-    widen(tile.a + l, tile.k, tile.rows, depth, rows, block, layout.a_stride);
-    for (int64_t j = 0; j < tile.columns; j += kColumns) {
-      pack(tile.b + j * tile.k + l, tile.k, tile.columns - j, depth, panel);
-      for (int64_t i = 0; i < rows; i += kRows) {
-        register_tile(block + i * layout.a_stride, layout.a_stride, panel, depth, l == 0,
-                      sums + i * layout.sum_stride + j, layout.sum_stride);
+  int64_t summed = 0;  // terms that lie in `sums`
+  for (int channel = 0; channel < tile.channels; ++channel) {
+    const int8_t *const a = tile.a + channel * tile.channel_a, *const b = tile.b + channel * tile.channel_b;
+    if (channel > 0) {
+      for (int64_t i = 0; i < tile.rows; ++i) {
+        carry(sums + i * layout.sum_stride, tile.columns, tile.modulus, tile.carry[channel - 1]);
       }
-    }
-    summed += depth;
-    if (summed >= int64_t{1} << 16) {
-      reduce_rows(sums, layout.sum_stride, tile, summed, sums, layout.sum_stride);
       summed = 2;  // |x| ≤ p/2 is as much as two terms
     }
-    l += depth;
-  } while (l < tile.k);
+    int64_t l = 0;
+    do {
+      const int64_t depth = tile.k - l < step ? tile.k - l : step;
+      widen(a + l, tile.k, tile.rows, depth, rows, block, layout.a_stride);
+      for (int64_t j = 0; j < tile.columns; j += kColumns) {
+        pack(b + j * tile.k + l, tile.k, tile.columns - j, depth, panel);
+        for (int64_t i = 0; i < rows; i += kRows) {
+          register_tile(block + i * layout.a_stride, layout.a_stride, panel, depth, channel == 0 && l == 0,
+                        sums + i * layout.sum_stride + j, layout.sum_stride);
+        }
+      }
+      summed += depth;
+      if (summed >= int64_t{1} << 16) {
+        reduce_rows(sums, layout.sum_stride, tile, summed, sums, layout.sum_stride);
+        summed = 2;
+      }
+      l += depth;
+    } while (l < tile.k);
+  }
   if (tile.below != nullptr) {
     int32_t smallest = tile.bound;
     for (int64_t i = 0; i < tile.rows; ++i) smallest = least(sums + i * layout.sum_stride, tile.columns, smallest);
     if (smallest < tile.bound) tile.below->store(true, std::memory_order_relaxed);
-  } else if (tile.narrow != nullptr) {
-    reduce_rows(sums, layout.sum_stride, tile, summed, tile.narrow, tile.stride);
+  } else if (tile.high == nullptr) {
+    reduce_rows(sums, layout.sum_stride, tile, summed, tile.low, tile.stride);
   } else {
-    reduce_rows(sums, layout.sum_stride, tile, summed, tile.wide, tile.stride);
+    reduce_rows(sums, layout.sum_stride, tile, summed, sums, layout.sum_stride);
+    for (int64_t i = 0; i < tile.rows; ++i) {
+      split(sums + i * layout.sum_stride, tile.columns, tile.low + i * tile.stride, tile.high + i * tile.stride);
+    }
   }
 }
 

@@ -1,7 +1,8 @@
 // Products of residues (residue_matmul.cuh) for sm_90a: wgmma from shared memory that the tensor copy engine fills.
 //
 // Tiling:  kConsumers warpgroups multiply, 64 rows of A by kN rows of B each; one thread of a further warp copies.
-//          Blocks stay, and walk over the tiles: copies for the next tile run during the store of this one.
+//          Blocks stay, and walk over the tiles (residue_walk.cuh): copies for the next tile run during the store of
+//          this one.
 // Pairs:   with kCluster = 2 two blocks, one above the other, share B: each copies half of it to both. Where products
 //          follow one another for long, so that the card's power limits them, that is 2 % faster; else no faster.
 // Stage:   [64 kConsumers rows of A, then kN rows of B][128 bytes of k] with the copy engine's 128-byte swizzle, zeros
@@ -15,13 +16,14 @@
 #include <cuda.h>
 
 #include "residue_matmul.cuh"
+#include "residue_walk.cuh"
 #include "walk_pace.cuh"
 #include "wgmma.cuh"
 
 namespace jaxmd {
 namespace JAXMD_ISA {
 
-constexpr int kMostReducers = 320;  // channels whose moduli and factors (two words each) are kept in shared memory
+constexpr int kMostReducers = 192;  // moduli that are kept, with their factors, in shared memory
 
 template <int kConsumers_, int kN_, int kStages_, int kCluster_, int kBlocksPerSm_>
 struct WgmmaTile {
@@ -55,41 +57,50 @@ struct Ring {
 
 #if !defined(__CUDA_ARCH__) || defined(__CUDA_ARCH_FEAT_SM90_ALL)
 template <class Tile>
-__device__ __forceinline__ PlaneTile cluster_tile(const ResidueProblem& p, uint32_t tile, uint32_t rank) {
-  PlaneTile at = plane_tile<Tile::kBM * Tile::kCluster, Tile::kN>(p, tile);
+__device__ __forceinline__ ModulusTile cluster_tile(const ResidueProblem& p, uint32_t tile, uint32_t rank) {
+  ModulusTile at = modulus_tile<Tile::kBM * Tile::kCluster, Tile::kN>(p, tile);
   at.row += rank * Tile::kBM;
   return at;
 }
 
 template <class Tile>
-__device__ __forceinline__ void copy_stages(const ResidueProblem& p, const Pace& pace, uint32_t tiles, uint32_t rank,
-                                            uint32_t shared, const CUtensorMap* map_a, const CUtensorMap* map_b) {
+__device__ __forceinline__ ResidueWalk walk_of(const ResidueProblem& p) {
+  constexpr int kRows = Tile::kBM * Tile::kCluster;
+  return {p.tiles(p.pairs, kRows, Tile::kN), p.tiles(p.small + p.pairs, kRows, Tile::kN),
+          blockIdx.x / Tile::kCluster, gridDim.x / Tile::kCluster};
+}
+
+template <class Tile>
+__device__ __forceinline__ void copy_stages(const ResidueProblem& p, const Pace& pace, uint32_t rank, uint32_t shared,
+                                            const CUtensorMap* map_a, const CUtensorMap* map_b) {
   const uint32_t full = shared + Tile::kBarriers, empty = full + 8 * Tile::kStages;
   const int total = (p.k + kDepth - 1) / kDepth;
   Ring<Tile::kStages> ring;
-  const uint32_t walkers = gridDim.x / Tile::kCluster, first = blockIdx.x / Tile::kCluster;
-  Pacer pacer(pace, walkers);
-  for (uint32_t tile = first; tile < tiles; tile += walkers) {
-    const PlaneTile at = cluster_tile<Tile>(p, tile, rank);
-    const bool paced = rank == 0 && tile - first + walkers <= tiles;
-    for (int step = 0; step < total; ++step) {
-      if (paced) pacer.step();
-      const uint32_t to = shared + ring.slot * Tile::kStage, barrier = full + 8 * ring.slot;
-      if (Tile::kCluster == 1) {
-        mbarrier_wait(empty + 8 * ring.slot, ring.phase ^ 1);
-      } else {
-        mbarrier_wait_cluster(empty + 8 * ring.slot, ring.phase ^ 1);
+  Pacer pacer(pace, gridDim.x / Tile::kCluster);
+  for (ResidueWalk walk = walk_of<Tile>(p); walk.here(); walk.advance()) {
+    const ModulusTile at = cluster_tile<Tile>(p, walk.tile(), rank);
+    const bool paced = rank == 0 && walk.all_have_one();
+    for (int channel = 0; channel < at.channels; ++channel) {
+      const int plane = at.plane + channel * static_cast<int>(p.batch);
+      for (int step = 0; step < total; ++step) {
+        if (paced) pacer.step();
+        const uint32_t to = shared + ring.slot * Tile::kStage, barrier = full + 8 * ring.slot;
+        if (Tile::kCluster == 1) {
+          mbarrier_wait(empty + 8 * ring.slot, ring.phase ^ 1);
+        } else {
+          mbarrier_wait_cluster(empty + 8 * ring.slot, ring.phase ^ 1);
+        }
+        mbarrier_expect(barrier, Tile::kStage);
+        copy_tile(to, map_a, step * kDepth, at.row, plane, barrier);
+        const uint32_t to_b = to + Tile::kStageA + rank * Tile::kPartB * kDepth;
+        const int row_b = at.column + rank * Tile::kPartB;
+        if (Tile::kCluster == 1) {
+          copy_tile(to_b, map_b, step * kDepth, row_b, plane, barrier);
+        } else {
+          copy_tile_to_all(to_b, map_b, step * kDepth, row_b, plane, barrier, (1 << Tile::kCluster) - 1);
+        }
+        ring.advance();
       }
-      mbarrier_expect(barrier, Tile::kStage);
-      copy_tile(to, map_a, step * kDepth, at.row, at.plane, barrier);
-      const uint32_t to_b = to + Tile::kStageA + rank * Tile::kPartB * kDepth;
-      const int row_b = at.column + rank * Tile::kPartB;
-      if (Tile::kCluster == 1) {
-        copy_tile(to_b, map_b, step * kDepth, row_b, at.plane, barrier);
-      } else {
-        copy_tile_to_all(to_b, map_b, step * kDepth, row_b, at.plane, barrier, (1 << Tile::kCluster) - 1);
-      }
-      ring.advance();
     }
   }
 }
@@ -104,10 +115,9 @@ class Consumer {
         group_row_(threadIdx.x / 128 * 64), warp_row_(group_row_ + threadIdx.x / 32 % 4 * 16),
         strip_(p, memory + Tile::kStrips + threadIdx.x / 32 * Strip<Tile::kStrip>::kBytes, lane_) {}
 
-  __device__ __forceinline__ Reducer reducer_of(int plane) const {
-    const int channel = channel_of(p_, plane);
-    if (channel >= kMostReducers) return plane_reducer(p_, plane);
-    const int2 known = reducers_[channel];
+  __device__ __forceinline__ Reducer reducer_of(int modulus) const {
+    if (modulus >= kMostReducers) return reducer(__ldg(p_.moduli + modulus));
+    const int2 known = reducers_[modulus];
     return make_reducer(known.x, reducer_shift(known.x), known.y);
   }
 
@@ -137,16 +147,16 @@ class Consumer {
     }
   }
 
-  __device__ __forceinline__ void store(const Reducer& m, const int (&c)[Tile::kFragments][4], const PlaneTile& at) {
+  __device__ __forceinline__ void store(const Reducer& m, const int (&c)[Tile::kFragments][4], const ModulusTile& at) {
 #pragma unroll
     for (int j = 0; j < Tile::kFragments; j += Tile::kStrip) {
-      strip_.store(m, c, j, at.plane, at.row + warp_row_, at.column + 8 * j);
+      strip_.store(m, c, j, at, at.row + warp_row_, at.column + 8 * j);
     }
   }
 
  private:
   const ResidueProblem& p_;
-  const int2* const reducers_;  // modulus and factor of each channel
+  const int2* const reducers_;  // each modulus and its factor
   const uint32_t shared_, full_, empty_;
   const int lane_, group_row_, warp_row_;
   Strip<Tile::kStrip> strip_;
@@ -154,56 +164,60 @@ class Consumer {
 };
 
 template <class Tile>
-__device__ __forceinline__ void multiply_stages(const ResidueProblem& p, uint32_t tiles, uint32_t rank,
-                                                unsigned char* memory, uint32_t shared) {
+__device__ __forceinline__ void multiply_stages(const ResidueProblem& p, uint32_t rank, unsigned char* memory,
+                                                uint32_t shared) {
   Consumer<Tile> consumer(p, memory, shared);
   const int total = (p.k + kDepth - 1) / kDepth;
   int c[Tile::kFragments][4] = {};
-  for (uint32_t tile = blockIdx.x / Tile::kCluster; tile < tiles; tile += gridDim.x / Tile::kCluster) {
-    const PlaneTile at = cluster_tile<Tile>(p, tile, rank);
-    const Reducer m = consumer.reducer_of(at.plane);
-    int previous = 0, in_block = 0;
-    for (int step = 0; step < total; ++step) {
-      const int slot = consumer.next_stage();
-      hold(c);
-      wgmma_fence();
-      consumer.multiply(c, slot, step > 0);
-      wgmma_commit();
-      if (step > 0) {
-        wgmma_wait<1>();
-        consumer.release(previous);
-      }
-      previous = slot;
-      if (++in_block == kBlock / kDepth && step + 1 < total) {
-        in_block = 0;
-        wgmma_wait<0>();
+  for (ResidueWalk walk = walk_of<Tile>(p); walk.here(); walk.advance()) {
+    const ModulusTile at = cluster_tile<Tile>(p, walk.tile(), rank);
+    const Reducer m = consumer.reducer_of(at.modulus);
+    for (int channel = 0;;) {
+      int previous = 0, in_block = 0;
+      for (int step = 0; step < total; ++step) {
+        const int slot = consumer.next_stage();
         hold(c);
-        reduce_all(m, c);
+        wgmma_fence();
+        consumer.multiply(c, slot, channel > 0 || step > 0);
+        wgmma_commit();
+        if (step > 0) {
+          wgmma_wait<1>();
+          consumer.release(previous);
+        }
+        previous = slot;
+        if (++in_block == kBlock / kDepth && step + 1 < total) {
+          in_block = 0;
+          wgmma_wait<0>();
+          hold(c);
+          reduce_all(m, c);
+        }
       }
+      wgmma_wait<0>();
+      hold(c);
+      consumer.release(previous);
+      if (++channel == at.channels) break;
+      carry_all(m, carry_of(p, at, channel), c);
     }
-    wgmma_wait<0>();
-    hold(c);
-    consumer.release(previous);
     consumer.store(m, c, at);
   }
 }
 
 #endif
 
-// `tiles` of 64 kConsumers kCluster x kN, all planes; k > 0.
+// k > 0.
 template <class Tile>
 __global__ void __launch_bounds__(Tile::kThreads, Tile::kBlocksPerSm)
-    residue_wgmma_kernel(const ResidueProblem p, const Pace pace, uint32_t tiles,
-                         const __grid_constant__ CUtensorMap map_a, const __grid_constant__ CUtensorMap map_b) {
+    residue_wgmma_kernel(const ResidueProblem p, const Pace pace, const __grid_constant__ CUtensorMap map_a,
+                         const __grid_constant__ CUtensorMap map_b) {
 #if !defined(__CUDA_ARCH__) || defined(__CUDA_ARCH_FEAT_SM90_ALL)
   extern __shared__ __align__(1024) unsigned char residue_shared[];
   const uint32_t shared = static_cast<uint32_t>(__cvta_generic_to_shared(residue_shared));
   const uint32_t full = shared + Tile::kBarriers, empty = full + 8 * Tile::kStages;
   const uint32_t rank = Tile::kCluster == 1 ? 0 : cluster_rank();
   int2* const reducers = reinterpret_cast<int2*>(residue_shared + Tile::kReducers);
-  for (int c = threadIdx.x; c < min(p.channels, kMostReducers); c += Tile::kThreads) {
-    const int modulus = __ldg(p.moduli + c);
-    reducers[c] = make_int2(modulus, reducer_factor(modulus, reducer_shift(modulus)));
+  for (int i = threadIdx.x; i < min(p.small + p.pairs, kMostReducers); i += Tile::kThreads) {
+    const int modulus = __ldg(p.moduli + i);
+    reducers[i] = make_int2(modulus, reducer_factor(modulus, reducer_shift(modulus)));
   }
   if (threadIdx.x == 0) {
     for (int s = 0; s < Tile::kStages; ++s) {
@@ -219,10 +233,10 @@ __global__ void __launch_bounds__(Tile::kThreads, Tile::kBlocksPerSm)
   }
   if (threadIdx.x < 128 * Tile::kConsumers) {
     if constexpr (Tile::kShifts) registers_increase<Tile::kMore>();
-    multiply_stages<Tile>(p, tiles, rank, residue_shared, shared);
+    multiply_stages<Tile>(p, rank, residue_shared, shared);
   } else {
     if constexpr (Tile::kShifts) registers_decrease<Tile::kFewer>();
-    if (threadIdx.x == 128 * Tile::kConsumers) copy_stages<Tile>(p, pace, tiles, rank, shared, &map_a, &map_b);
+    if (threadIdx.x == 128 * Tile::kConsumers) copy_stages<Tile>(p, pace, rank, shared, &map_a, &map_b);
   }
   if (Tile::kCluster > 1) {
     __syncwarp();

@@ -29,6 +29,21 @@ void reduce(const int32_t* x, int64_t count, int32_t p, T* out) {
 // Whether one quotient is enough for sums of `terms` products, |x| ≤ terms 2^14.
 inline bool one_quotient(int64_t terms, int32_t p) { return terms <= int64_t{p} << 7; }
 
+// x f mod p, centred; f centred, p <= kMostTwoDigits. Sums may be as long as int32 holds.
+inline void carry(int32_t* x, int64_t count, int32_t p, int32_t f) {
+  reduce<2>(x, count, p, x);
+  for (int64_t j = 0; j < count; ++j) x[j] *= f;
+  reduce<2>(x, count, p, x);
+}
+
+// Balanced bytes of |x| < 2^15 - 128.
+inline void split(const int32_t* x, int64_t count, int8_t* low, int8_t* high) {
+  for (int64_t j = 0; j < count; ++j) {
+    low[j] = static_cast<int8_t>(x[j]);
+    high[j] = static_cast<int8_t>((x[j] + 128) >> 8);
+  }
+}
+
 inline int32_t least(const int32_t* x, int64_t count, int32_t so_far) {
   for (int64_t j = 0; j < count; ++j) so_far = x[j] < so_far ? x[j] : so_far;
   return so_far;

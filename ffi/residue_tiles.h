@@ -15,7 +15,8 @@ namespace jaxmd {
 const ResidueKernels& chosen_residue_kernels();
 
 struct Int8Products {
-  int64_t count, m, n, k;  // a [count, m, k], b [count, n, k]
+  int64_t count, m, n, k;
+  int channels;  // the most that one of them sums
 };
 
 struct Tiling {
@@ -38,7 +39,7 @@ inline Tiling tiling(const Int8Products& s, const ResidueKernels& kernels, int64
   return {rows, columns, tiles_of(s.m, rows), tiles_of(s.n, columns)};
 }
 
-// At least `bytes`, aligned to 64, kept by the thread: below 1 MB, with AMX 1.2 or, where k > 2048, 5.3.
+// At least `bytes`, aligned to 64, kept by the thread: below 1 MB, with AMX 1.2, or 5.3 where k > 2048 or two digits.
 inline char* thread_scratch(size_t bytes) {
   thread_local std::unique_ptr<char[]> memory;
   thread_local size_t size = 0;
@@ -50,10 +51,10 @@ inline char* thread_scratch(size_t bytes) {
   return memory.get() + (64 - address % 64) % 64;
 }
 
-// prepare(product, entry, tile) says what becomes of a tile whose first entry of C, [m, n], is `entry`.
+// prepare(product, row, column, tile) says where the factors of a tile are, whose first entry of C is (row, column), and
+// what becomes of it.
 template <class Prepare>
-void multiply_by_tiles(xla::ffi::ThreadPool& pool, const Int8Products& s, const int8_t* a, const int8_t* b,
-                       Prepare prepare) {
+void multiply_by_tiles(xla::ffi::ThreadPool& pool, const Int8Products& s, Prepare prepare) {
   if (s.count * s.m * s.n == 0) return;
   const ResidueKernels kernels = chosen_residue_kernels();
   const Tiling tiles = tiling(s, kernels, pool.num_threads());
@@ -61,18 +62,17 @@ void multiply_by_tiles(xla::ffi::ThreadPool& pool, const Int8Products& s, const 
   const int64_t cost = std::min(s.m, tiles.rows) * std::min(s.n, tiles.columns) * (s.k + 16);
   const int64_t grain = std::max<int64_t>(1, kernels.task / cost);
   parallel_for(pool, s.count * each, grain, [=](int64_t begin, int64_t end) {
-    char* const scratch = thread_scratch(kernels.scratch(tiles.rows, tiles.columns, s.k));
+    char* const scratch = thread_scratch(kernels.scratch(tiles.rows, tiles.columns, s.k, s.channels));
     for (int64_t t = begin; t < end; ++t) {
       const int64_t product = t / each;
       const int64_t row = t % each / tiles.column_tiles * tiles.rows, column = t % tiles.column_tiles * tiles.columns;
       ResidueTile tile{};
-      tile.a = a + (product * s.m + row) * s.k;
-      tile.b = b + (product * s.n + column) * s.k;
       tile.rows = std::min(tiles.rows, s.m - row);
       tile.columns = std::min(tiles.columns, s.n - column);
       tile.k = s.k;
+      tile.channels = 1;
       tile.stride = s.n;
-      prepare(product, row * s.n + column, tile);
+      prepare(product, row, column, tile);
       kernels.tile(tile, scratch);
     }
   });

@@ -170,8 +170,8 @@ def _evaluate(*args: jax.Array, counts: tuple[int, ...], limbs: int, plan: Plan,
 
     def multiply(a: Limbs, b: Limbs) -> Limbs:
         left_channels, right_channels = (jnp.moveaxis(x.residues, -3, 0) for x in (left, right))
-        small, wide = _residue_steps.product(left_channels, right_channels, plan)
-        return _residue_steps.decode(small, wide, left.exponent, right.exponent, plan, inner)
+        residues = _residue_steps.product(left_channels, right_channels, plan)
+        return _residue_steps.decode(residues, left.exponent, right.exponent, plan, inner)
 
     if accuracy == "normwise":
         touched = _engines.touched(a, b).astype(jnp.int8)

@@ -35,9 +35,8 @@ class Tile:
     k: int
 
     def scratch(self, plan: Plan) -> int:
-        """Bytes of the residues of one piece; int16 where a modulus has two digits."""
-        results = len(plan.small) + 6 * len(plan.pairs)
-        return self.batch * (plan.channels * (self.m + self.n) * self.k + results * self.m * self.n)
+        """Bytes of the residues of one piece."""
+        return self.batch * (plan.channels * (self.m + self.n) * self.k + plan.residue_bytes * self.m * self.n)
 
 
 def budget(batch: int, m: int, n: int, k: int, limbs: int) -> int:
@@ -129,28 +128,25 @@ def _by_pieces(
         exponent = cut(column, (z, j), (piece.batch, piece.n))
         return _residue_steps.encode(limbs_b, exponent, cut(shifts[1], (z, l), (piece.batch, piece.k)), plan, 1)
 
-    def residues(z: Any, i: Any, j: Any, kept: jax.Array | None) -> tuple[jax.Array, jax.Array]:
+    def residues(z: Any, i: Any, j: Any, kept: jax.Array | None) -> jax.Array:
         if kept is not None:
             return _residue_steps.product(
                 left(z, i) if rows_inside else kept, kept if rows_inside else right(z, j), plan
             )
 
-        def add_block(start: Any, total: tuple[jax.Array, jax.Array], first: Any = 0) -> tuple[jax.Array, jax.Array]:
+        def add_block(start: Any, total: jax.Array, first: Any = 0) -> jax.Array:
             # the last block starts where the one before ended, so its overlap is cleared: zeros add nothing
             x, y = left(z, i, start), right(z, j, start)
             x = jnp.where(jnp.arange(x.shape[-1], dtype=jnp.int32) >= first - start, x, jnp.int8(0))
             return _residue_steps.add(total, _residue_steps.product(x, y, plan), plan)
 
-        ones, shape = len(plan.small), (piece.batch, piece.m, piece.n)
-        zero = jnp.zeros((ones, *shape), jnp.int8), jnp.zeros((plan.channels - ones, *shape), jnp.int16)
+        zero = jnp.zeros((plan.residue_bytes, piece.batch, piece.m, piece.n), jnp.int8)
         step = lambda t, total: add_block(start(t, piece.k, k), total, t * piece.k)
-        small, wide, *_ = _ffi.unify((*zero, a[0], b[0]))
-        return lax.fori_loop(jnp.int32(0), jnp.int32(-(-k // piece.k)), step, (small, wide))
+        return lax.fori_loop(jnp.int32(0), jnp.int32(-(-k // piece.k)), step, _ffi.unify((zero, a[0], b[0]))[0])
 
     def one(z: Any, i: Any, j: Any, kept: jax.Array | None, c: Limbs) -> Limbs:
-        small, wide = residues(z, i, j, kept)
         e, f = cut(row, (z, i), (piece.batch, piece.m)), cut(column, (z, j), (piece.batch, piece.n))
-        part = _residue_steps.decode(small, wide, e, f, plan, limbs)
+        part = _residue_steps.decode(residues(z, i, j, kept), e, f, plan, limbs)
         return updated(c, part, (z, i, j))
 
     def outer(z: Any, c: Limbs) -> Limbs:

@@ -1,12 +1,12 @@
 """The three steps of a product in residues, each a primitive, and `multiply`, all of them:
 
-    encode    limbs [..., r, k] or [..., k, r], grid -> int8 [G, ..., r, k']         residues mod every modulus
-    product   int8 [G, ..., m, k'], int8 [G, ..., n, k'] -> int8, int16 [.., m, n]   sum_l a_il b_jl mod p, channel wise
-    decode    residues, grid -> limbs [..., m, n]                                    Chinese remainders, one rounding
+    encode    limbs [..., r, k] or [..., k, r], grid -> int8 [G, ..., r, k']        residues mod every modulus
+    product   int8 [G, ..., m, k'], int8 [G, ..., n, k'] -> int8 [R, ..., m, n]     sum_l a_il b_jl mod every modulus
+    decode    residues, grid -> limbs [..., m, n]                                   Chinese remainders, one rounding
 
-G channels (`_residues`); k' is k rounded up to a multiple of 16 with zeros, and both operands hold it last, as tensor
-cores want them. Every step is exact or canonically rounded, so all lowerings give the same bits. The default lowerings
-are plain JAX; compiled handlers replace them where they win.
+G channels, R bytes of residues (`_residues`); k' is k rounded up to a multiple of 16 with zeros, and both operands hold
+it last, as tensor cores want them. Every step is exact or canonically rounded, so all lowerings give the same bits. The
+default lowerings are plain JAX; compiled handlers replace them where they win.
 """
 
 from __future__ import annotations
@@ -156,29 +156,19 @@ ad.primitive_jvps[encode_p] = _encode_jvp
 # --- product ---------------------------------------------------------------------------------------------------------
 
 
-def product(a: jax.Array, b: jax.Array, plan: Plan) -> tuple[jax.Array, jax.Array]:
-    """Channel by channel, sum over l of a_il b_jl mod p, centred.
+def product(a: jax.Array, b: jax.Array, plan: Plan) -> jax.Array:
+    """Residues of sums over l of X_il Y_lj, or of 1/t of them, centred, from residues of X and Y.
 
     Args: int8 [G, ..., m, k'] and [G, ..., n, k'].
 
-    Returns: (int8 [n_1, ..., m, n], int16 [3 n_2, ..., m, n]), the one-digit channels and the rest.
+    Returns: int8 [R, ..., m, n], of the one-digit moduli, then low and high byte of the two-digit ones.
     """
-    return tuple(product_p.bind(*_ffi.unify((a, b)), plan=plan))
+    return product_p.bind(*_ffi.unify((a, b)), plan=plan)[0]
 
 
 def _product_shape_rule(a: Any, b: Any, *, plan: Plan) -> list[Any]:
     assert a.shape[0] == b.shape[0] == plan.channels and a.shape[1:-2] == b.shape[1:-2] and a.shape[-1] == b.shape[-1]
-    shape = (*a.shape[1:-1], b.shape[-2])
-    ones = len(plan.small)
-    return [
-        a.update(shape=(ones, *shape), dtype=jnp.int8, weak_type=False),
-        a.update(shape=(plan.channels - ones, *shape), dtype=jnp.int16, weak_type=False),
-    ]
-
-
-def channel_moduli(plan: Plan) -> np.ndarray:
-    """int32 [G], the modulus of each channel."""
-    return np.array([*plan.small, *(p for p, _ in plan.pairs for _ in range(3))], np.int32)
+    return [a.update(shape=(plan.residue_bytes, *a.shape[1:-1], b.shape[-2]), dtype=jnp.int8, weak_type=False)]
 
 
 def dot(a: jax.Array, b: jax.Array) -> jax.Array:
@@ -196,14 +186,22 @@ def _product_in_jax(a: jax.Array, b: jax.Array, *, plan: Plan) -> list[jax.Array
         blocks = [_centred(dot(x[..., l : l + step], y[..., l : l + step]), p) for l in range(0, max(k, 1), step)]
         return blocks[0] if len(blocks) == 1 else _centred(sum(blocks[1:], blocks[0]), p)
 
-    def channels(first: int, last: int, dtype: Any) -> jax.Array:
-        moduli = jnp.asarray(channel_moduli(plan)[first:last])
-        if first == last:
-            return jnp.zeros((0, *a.shape[1:-1], b.shape[-2]), dtype)
-        return lax.map(lambda x: channel(x).astype(dtype), (a[first:last], b[first:last], moduli))
+    def pair(operands: tuple[jax.Array, jax.Array, jax.Array, jax.Array]) -> jax.Array:
+        x, y, p, carry = operands
+        total = channel((x[0], y[0], p))
+        for i in (1, 2):
+            total = _centred(channel((x[i], y[i], p)) + _centred(total * carry[i - 1], p), p)
+        return total
 
-    ones = len(plan.small)
-    return [channels(0, ones, jnp.int8), channels(ones, plan.channels, jnp.int16)]
+    ones, shape = len(plan.small), (*a.shape[1:-1], b.shape[-2])
+    moduli = jnp.asarray(plan.moduli, jnp.int32)
+    small, wide = jnp.zeros((0, *shape), jnp.int32), jnp.zeros((0, *shape), jnp.int32)
+    if plan.small:
+        small = lax.map(channel, (a[:ones], b[:ones], moduli[:ones]))
+    if plan.pairs:
+        x, y = (z[ones:].reshape(len(plan.pairs), 3, *z.shape[1:]) for z in (a, b))
+        wide = lax.map(pair, (x, y, moduli[ones:], jnp.asarray(plan.carries)))
+    return [_in_bytes(small, wide)]
 
 
 def _centred(x: jax.Array, p: jax.Array) -> jax.Array:
@@ -213,27 +211,37 @@ def _centred(x: jax.Array, p: jax.Array) -> jax.Array:
     return jnp.where(2 * r < -p, r + p, r)
 
 
-def add(x: tuple[jax.Array, jax.Array], y: tuple[jax.Array, jax.Array], plan: Plan) -> tuple[jax.Array, jax.Array]:
+def _in_bytes(small: jax.Array, wide: jax.Array) -> jax.Array:
+    """int8 [R, ...] from int32 residues [n_1, ...] and [n_2, ...]."""
+    high = lax.shift_right_arithmetic(wide + 128, jnp.int32(8))
+    pairs = jnp.stack([wide - 256 * high, high], axis=1).reshape(-1, *wide.shape[1:])
+    return jnp.concatenate([small, pairs]).astype(jnp.int8)
+
+
+def add(x: jax.Array, y: jax.Array, plan: Plan) -> jax.Array:
     """Residues of the sum of two products, in the form of `product`."""
-    moduli, ones = channel_moduli(plan), len(plan.small)
-    parts = []
-    for u, v, p in zip(x, y, (moduli[:ones], moduli[ones:]), strict=True):
-        total = u.astype(jnp.int32) + v.astype(jnp.int32)
-        parts.append(_centred(total, jnp.asarray(p).reshape(-1, *(1,) * (u.ndim - 1))).astype(u.dtype))
-    return parts[0], parts[1]
+    ones = len(plan.small)
+    moduli = jnp.asarray(plan.moduli, jnp.int32).reshape(-1, *(1,) * (x.ndim - 1))
+    total = x.astype(jnp.int32) + y.astype(jnp.int32)
+    wide = total[ones::2] + 256 * total[ones + 1 :: 2]
+    return _in_bytes(_centred(total[:ones], moduli[:ones]), _centred(wide, moduli[ones:]))
 
 
 def _product_handler(a: jax.Array, b: jax.Array, *, plan: Plan) -> list[jax.Array]:
-    ones = len(plan.small)
-    out = _shapes((*a.shape[1:-1], b.shape[-2]), (ones, jnp.int8), (plan.channels - ones, jnp.int16))
-    return _ffi.call("jaxmd_residue_matmul", out, a, b, jnp.asarray(channel_moduli(plan)), small=ones)
+    out = _shapes((*a.shape[1:-1], b.shape[-2]), (plan.residue_bytes, jnp.int8))
+    return _ffi.call("jaxmd_residue_matmul", out, a, b, *map(jnp.asarray, product_operands(plan)))
+
+
+def product_operands(plan: Plan) -> list[np.ndarray]:
+    """What the handler takes after the factors."""
+    return [np.array(plan.moduli, np.int32), plan.carries]
 
 
 def _product_batch(args: Sequence[Any], dims: Sequence[int | None], *, plan: Plan) -> tuple[list[jax.Array], list[int]]:
     """An unbatched operand is shared: the batch axis of the other folds into its rows."""
     (a, b), (da, db) = args, dims
     if da is not None and db is not None:
-        return product_p.bind(jnp.moveaxis(a, da, 1), jnp.moveaxis(b, db, 1), plan=plan), [1, 1]
+        return product_p.bind(jnp.moveaxis(a, da, 1), jnp.moveaxis(b, db, 1), plan=plan), [1]
     shared, folded, dim = (b, a, da) if db is None else (a, b, db)
     assert dim is not None
     folded = jnp.moveaxis(folded, dim, -3)
@@ -241,10 +249,9 @@ def _product_batch(args: Sequence[Any], dims: Sequence[int | None], *, plan: Pla
     folded = folded.reshape(*lead, size * rows, k)
     if db is None:
         out = product_p.bind(folded, shared, plan=plan)
-        out = [x.reshape(*x.shape[:-2], size, rows, x.shape[-1]) for x in out]
-        return out, [len(lead)] * 2
+        return [x.reshape(*x.shape[:-2], size, rows, x.shape[-1]) for x in out], [len(lead)]
     out = product_p.bind(shared, folded, plan=plan)
-    return [x.reshape(*x.shape[:-1], size, rows) for x in out], [len(lead) + 1] * 2
+    return [x.reshape(*x.shape[:-1], size, rows) for x in out], [len(lead) + 1]
 
 
 product_p = _primitive(
@@ -258,31 +265,27 @@ product_p = _primitive(
 # --- decode ----------------------------------------------------------------------------------------------------------
 
 
-def decode(small: jax.Array, wide: jax.Array, row: jax.Array, column: jax.Array, plan: Plan, limbs: int) -> Limbs:
+def decode(residues: jax.Array, row: jax.Array, column: jax.Array, plan: Plan, limbs: int) -> Limbs:
     """The integers behind the residues times 2^(row_i + column_j - 2w), rounded; see `_residues.decode`."""
-    operands = _ffi.unify((small, wide, row, column))
-    return tuple(decode_p.bind(*operands, plan=plan, limbs=limbs))
+    return tuple(decode_p.bind(*_ffi.unify((residues, row, column)), plan=plan, limbs=limbs))
 
 
-def _decode_shape_rule(small: Any, wide: Any, row: Any, column: Any, *, plan: Plan, limbs: int) -> Any:
-    assert small.shape[0] == len(plan.small) and wide.shape[0] == 3 * len(plan.pairs)
-    return [small.update(shape=small.shape[1:], dtype=jnp.float64, weak_type=False)] * limbs
+def _decode_shape_rule(residues: Any, row: Any, column: Any, *, plan: Plan, limbs: int) -> Any:
+    assert residues.shape[0] == plan.residue_bytes
+    return [residues.update(shape=residues.shape[1:], dtype=jnp.float64, weak_type=False)] * limbs
 
 
-def _decode_in_jax(
-    small: jax.Array, wide: jax.Array, row: jax.Array, column: jax.Array, *, plan: Plan, limbs: int
-) -> Limbs:
-    return _residues.decode(small, wide, row, column, plan, limbs)
+def _decode_in_jax(residues: jax.Array, row: jax.Array, column: jax.Array, *, plan: Plan, limbs: int) -> Limbs:
+    return _residues.decode(residues, row, column, plan, limbs)
 
 
 def decode_operands(plan: Plan, platform: str) -> tuple[list[np.ndarray], dict[str, Any]]:
-    """What the handler takes after small, wide, row and column, and its attributes; platform: cpu or cuda."""
+    """What the handler takes after residues, row and column, and its attributes; platform: cpu or cuda."""
     if platform == "cuda":
         tables = _residue_tables.decode_tables(plan)
         return [tables.data], {"bits": plan.bits, "words": tables.words, "raised": tables.raised}
     slices = _residues.decoding(plan)
-    constants = [np.array(plan.moduli, np.int32), slices.quotients, slices.slices, slices.product, slices.combine]
-    return constants, {"bits": plan.bits, "beta": slices.beta}
+    return [slices.quotients, slices.slices, slices.product], {"bits": plan.bits, "beta": slices.beta}
 
 
 def _decode_handler(*args: jax.Array, plan: Plan, limbs: int, platform: str = "cpu") -> Sequence[jax.Array]:
@@ -292,8 +295,8 @@ def _decode_handler(*args: jax.Array, plan: Plan, limbs: int, platform: str = "c
 
 
 def _decode_batch(args: Sequence[Any], dims: Sequence[int | None], **params: Any) -> tuple[list[jax.Array], list[int]]:
-    small, wide, row, column = to_front(args, dims, batch_size(args, dims))
-    out = decode_p.bind(jnp.moveaxis(small, 0, 1), jnp.moveaxis(wide, 0, 1), row, column, **params)
+    residues, row, column = to_front(args, dims, batch_size(args, dims))
+    out = decode_p.bind(jnp.moveaxis(residues, 0, 1), row, column, **params)
     return out, [0] * len(out)
 
 
@@ -336,7 +339,7 @@ def _multiply_by_steps(
     a: Limbs, b: Limbs, shifts: Shifts, row: jax.Array, column: jax.Array, *, plan: Plan, limbs: int
 ) -> Limbs:
     left, right = encode(a, row, shifts[0], plan, 0), encode(b, column, shifts[1], plan, 1)
-    return decode(*product(left, right, plan), row, column, plan, limbs)
+    return decode(product(left, right, plan), row, column, plan, limbs)
 
 
 def _multiply_handler(
@@ -344,6 +347,7 @@ def _multiply_handler(
 ) -> Limbs:
     constants, attributes = decode_operands(plan, "cpu")
     out = [jax.ShapeDtypeStruct((*a[0].shape[:-1], b[0].shape[-1]), jnp.float64)] * limbs
-    operands = (row, column, *shifts, *map(jnp.asarray, constants), *a, *b)
-    attributes |= {"lhs_limbs": len(a), "pairs": len(plan.pairs)}
-    return tuple(_ffi.call("jaxmd_residue_product", out, *operands, **attributes))
+    tables = map(jnp.asarray, (*product_operands(plan), *constants))
+    return tuple(
+        _ffi.call("jaxmd_residue_product", out, row, column, *shifts, *tables, *a, *b, **attributes, lhs_limbs=len(a))
+    )

@@ -11,7 +11,8 @@ int32 holds exactly, and put together by the Chinese remainder theorem,
 A modulus p <= 256 has residues that fit int8: one product, one *channel*. There are only 363 bits of coprime numbers up
 to 256, so *two-digit* moduli follow: primes p < 2^15 with the base t = 256/129 mod p. Every residue is
 x = a + t b mod p with a, b and a + b in int8. Then x x' = m0 + t (m2 - m0 - m1) + t^2 m1 mod p with m0 = a a',
-m1 = b b' and m2 = (a + b)(a' + b'), three channels for one modulus (Karatsuba). The digits are those of
+m1 = b b' and m2 = (a + b)(a' + b'), three channels for one modulus (Karatsuba). They follow one another, and what is
+kept is one residue, x x' / t = m2 + (t - 1) (m1 - m0 / t) mod p, in two balanced bytes. The digits are those of
 
     f = 129 (x + 128) mod p = 129 (a + 128) + 256 b,      0 <= f < p,      0 <= a + 128 < 256,
 
@@ -118,6 +119,17 @@ class Plan:
     def channels(self) -> int:
         """Number of int8 products."""
         return len(self.small) + 3 * len(self.pairs)
+
+    @property
+    def residue_bytes(self) -> int:
+        """Bytes of an entry's residues: one of a one-digit modulus; two of a two-digit one, the lower first."""
+        return len(self.small) + 2 * len(self.pairs)
+
+    @property
+    def carries(self) -> np.ndarray:
+        """int32 [pairs, 2], centred: -1/t, by which the sums of channel a are carried to those of b, and t - 1, on."""
+        factors = [[_centred(-pow(t, -1, p), p), _centred(t - 1, p)] for p, t in self.pairs]
+        return np.array(factors, np.int32).reshape(-1, 2)
 
     def guard(self, limbs: int) -> int:
         """ESC (`_matmul`) up to which every entry of the result keeps the contract.
@@ -252,14 +264,14 @@ class Decoding:
         quotients: float64 [N], M_i / P.
         slices: float64 [count, N], integers m_ij, the least significant slice first.
         product: float64 [count], the slices P_j.
-        combine: int32 [pairs, 3], weights mod p of a two-digit modulus's channels: 1 - t, t^2 - t, t.
+
+    M_i of a two-digit modulus is t times what it is else (mod P), because t is left out of its residues.
     """
 
     beta: int
     quotients: np.ndarray
     slices: np.ndarray
     product: np.ndarray
-    combine: np.ndarray
 
 
 @functools.cache
@@ -267,7 +279,7 @@ def decoding(plan: Plan) -> Decoding:
     """The tables of one plan: the fewest slices whose sums float64 holds."""
     moduli = plan.moduli
     product = math.prod(moduli)
-    units = [_centred(product // p * pow(product // p, -1, p), product) for p in moduli]
+    units = plan_units(plan)
     largest = [p // 2 for p in moduli]  # of |r_i|
     quotient = -(-sum(r * abs(unit) for r, unit in zip(largest, units, strict=True)) // product) + 1  # of |q|
     least = -(-product.bit_length() // (54 - sum(largest).bit_length()))  # digits reach half of 2^beta
@@ -284,8 +296,16 @@ def decoding(plan: Plan) -> Decoding:
         np.array([_ratio(unit, product) for unit in units]),
         np.ascontiguousarray(table[:, :-1]),
         np.ascontiguousarray(table[:, -1]),
-        np.array([[_centred(c, p) for c in (1 - t, t * t - t, t)] for p, t in plan.pairs], np.int32).reshape(-1, 3),
     )
+
+
+def plan_units(plan: Plan) -> list[int]:
+    """M_i: 1 mod p_i, or t, and 0 mod all others; centred mod P."""
+    product = math.prod(plan.moduli)
+    scales = [1] * len(plan.small) + [t for _, t in plan.pairs]
+    cofactors = [product // p for p in plan.moduli]
+    inverses = [pow(x, -1, p) * t % p for x, p, t in zip(cofactors, plan.moduli, scales, strict=True)]
+    return [_centred(x * y, product) for x, y in zip(cofactors, inverses, strict=True)]
 
 
 def _ratio(x: int, y: int) -> float:
@@ -303,23 +323,19 @@ def _balanced(x: int, beta: int, count: int) -> list[int]:
     return [*digits, x]
 
 
-def decode(
-    small: jax.Array, wide: jax.Array, row: jax.Array, column: jax.Array, plan: Plan, limbs: int
-) -> tuple[jax.Array, ...]:
+def decode(residues: jax.Array, row: jax.Array, column: jax.Array, plan: Plan, limbs: int) -> tuple[jax.Array, ...]:
     """C = 2^(row_i + column_j - 2w) C' in `limbs` limbs from the residues of C', rounded canonically.
 
     Args:
-        small: int8 [n_1, ..., m, n], centred residues of the one-digit channels.
-        wide: int16 [3 n_2, ..., m, n], centred residues of the three channels of each two-digit modulus.
+        residues: int8 [residue_bytes, ..., m, n], of the one-digit moduli, then low and high of the two-digit ones.
         row, column: int32 [..., m] and [..., n].
 
     Slow and plain: the definition that the kernels must equal.
     """
     tables = decoding(plan)
-    triples = wide.astype(jnp.float64).reshape(len(plan.pairs), 3, *wide.shape[1:])
-    weighted = [_column(tables.combine[:, i], small.ndim) * triples[:, i] for i in range(3)]
-    combined = _mod(weighted[0] + weighted[1] + weighted[2], _column([p for p, _ in plan.pairs], small.ndim))
-    stacked = jnp.concatenate([small.astype(jnp.float64), combined])
+    ones = len(plan.small)
+    low, high = (residues[ones + i :: 2].astype(jnp.float64) for i in range(2))
+    stacked = jnp.concatenate([residues[:ones].astype(jnp.float64), low + 256 * high])
     q = jnp.round(_weighted_sums(tables.quotients[None], stacked)[0])
     orders = _weighted_sums(tables.slices, stacked) - _weighted_sums(tables.product[:, None], q[None])
     # C' 2^-w is in the middle of the range; the slices of a C' near the largest reach some 2^30 times as high

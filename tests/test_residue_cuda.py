@@ -12,13 +12,15 @@ import jax
 import numpy as np
 import pytest
 from handler_calls import call
+from test_residue_handlers import residues_of
+from test_residue_matmul import carries_for, channels
 
 from jaxmd import _residue_steps, _residues
 
 pytestmark = pytest.mark.gpu
 
 TILES = ["wgmma 256x256", "wgmma 128x256", "wgmma 128x128", "wgmma 64x128", "wgmma 64x64", "mma 128x128", "mma 64x64"]
-MODULI = [256, 251, 29, 48259, 45979]  # three of one digit, two of two
+SMALL, WIDE = [256, 251, 29], [48259, 45979]  # moduli of one digit and of two
 
 
 def centred(x, p):
@@ -28,19 +30,23 @@ def centred(x, p):
 # product
 
 
-def product(a, b, moduli, small):
-    shape = (*a.shape[1:-1], b.shape[-2])
-    out = [((small, *shape), np.int8), ((len(moduli) - small, *shape), np.int16)]
-    return call("gpu", "jaxmd_residue_matmul", out, a, b, np.array(moduli, np.int32), small=small)
+def product(a, b, small, wide):
+    out = [((len(small) + 2 * len(wide), *a.shape[1:-1], b.shape[-2]), np.int8)]
+    moduli = np.array([*small, *wide], np.int32)
+    return call("gpu", "jaxmd_residue_matmul", out, a, b, moduli, carries_for(wide))[0]
 
 
-def check_product(a, b, moduli, small):
-    narrow, wide = product(a, b, moduli, small)
-    exact = np.matmul(a.astype(np.float64), np.swapaxes(b, -1, -2).astype(np.float64)).astype(np.int64)
-    for i, p in enumerate(moduli):
-        got = narrow[i] if i < small else wide[i - small]
-        wrong = np.argwhere(got != centred(exact[i], p))
-        assert not len(wrong), f"channel {i}, modulus {p}, {a.shape}, {b.shape}: {len(wrong)} differ, first {wrong[0]}"
+def check_product(a, b, small, wide):
+    got = product(a, b, small, wide).astype(np.int64)
+    sums = np.matmul(a.astype(np.float64), np.swapaxes(b, -1, -2).astype(np.float64)).astype(np.int64)
+    for i, p in enumerate(small):
+        wrong = np.argwhere(got[i] != centred(sums[i], p))
+        assert not len(wrong), f"modulus {p}, {a.shape}, {b.shape}: {len(wrong)} differ, first {wrong[0]}"
+    for j, (p, (f, g)) in enumerate(zip(wide, carries_for(wide).tolist(), strict=True)):
+        s, t, u = (centred(x, p) for x in sums[len(small) + 3 * j : len(small) + 3 * j + 3])
+        low, high = got[len(small) + 2 * j : len(small) + 2 * j + 2]
+        wrong = np.argwhere(low + 256 * high != centred(u + g * centred(t + f * s, p), p))
+        assert not len(wrong), f"modulus {p}, {a.shape}, {b.shape}: {len(wrong)} differ, first {wrong[0]}"
 
 
 @pytest.mark.parametrize("tile", TILES)
@@ -65,19 +71,32 @@ def check_product(a, b, moduli, small):
 def test_product_with_every_tile(monkeypatch, tile, batch, m, n, k):
     monkeypatch.setenv("JAXMD_RESIDUE_TILE", tile)
     rng = inputs.generator("residues", m, n, k)
-    a = rng.integers(-128, 128, (len(MODULI), *batch, m, k)).astype(np.int8)
-    b = rng.integers(-128, 128, (len(MODULI), *batch, n, k)).astype(np.int8)
-    check_product(a, b, MODULI, 3)
+    a = rng.integers(-128, 128, (channels(SMALL, WIDE), *batch, m, k)).astype(np.int8)
+    b = rng.integers(-128, 128, (channels(SMALL, WIDE), *batch, n, k)).astype(np.int8)
+    check_product(a, b, SMALL, WIDE)
+
+
+@pytest.mark.parametrize("tile", TILES)
+@pytest.mark.parametrize("small, wide", [(0, 1), (0, 7), (1, 1), (2, 5), (5, 9), (40, 1), (1, 40), (0, 200)])
+@pytest.mark.parametrize("batch, m, n", [((), 700, 500), ((9,), 60, 70)])
+def test_product_of_any_numbers_of_moduli(monkeypatch, tile, small, wide, batch, m, n):
+    """Turns of moduli of two digits come out even or not, with enough of one digit to fill them or not."""
+    monkeypatch.setenv("JAXMD_RESIDUE_TILE", tile)
+    rng = inputs.generator("residue turns", small, wide)
+    moduli = [2 * i + 3 for i in range(small)], [257 + 211 * i for i in range(wide)]
+    a = rng.integers(-128, 128, (channels(*moduli), *batch, m, 160)).astype(np.int8)
+    b = rng.integers(-128, 128, (channels(*moduli), *batch, n, 160)).astype(np.int8)
+    check_product(a, b, *moduli)
 
 
 @pytest.mark.parametrize("tile", TILES)
 @pytest.mark.parametrize("k", [65408, 65536, 131072, 300000])
 def test_product_of_extremes_beyond_int32(monkeypatch, tile, k):
     monkeypatch.setenv("JAXMD_RESIDUE_TILE", tile)
-    a = np.full((3, 20, k), -128, np.int8)
-    b = np.full((3, 40, k), -128, np.int8)
+    a = np.full((5, 20, k), -128, np.int8)
+    b = np.full((5, 40, k), -128, np.int8)
     b[:, 1] = 127
-    check_product(a, b, [256, 253, 48259], 2)
+    check_product(a, b, [256, 253], [65279])
 
 
 def test_product_repeats_its_bits_on_many_calls():
@@ -87,10 +106,9 @@ def test_product_repeats_its_bits_on_many_calls():
     moduli = list(_residues.plan(1024, 109).small)[:31]
     assert len(moduli) >= 30
     a, b = a[: len(moduli)], b[: len(moduli)]
-    first = product(a, b, moduli, len(moduli))
+    first = product(a, b, moduli, [])
     for _ in range(5):
-        for x, y in zip(first, product(a, b, moduli, len(moduli)), strict=True):
-            np.testing.assert_array_equal(x, y)
+        np.testing.assert_array_equal(first, product(a, b, moduli, []))
 
 
 # encode
@@ -165,25 +183,18 @@ def test_encode_equals_the_cpu_and_integers(limbs, batch, r, k, side):
 # decode
 
 
-def decode(platform, plan, small, wide, row, column, limbs):
-    out = [(small.shape[1:], np.float64)] * limbs
+def decode(platform, plan, residues, row, column, limbs):
+    out = [(residues.shape[1:], np.float64)] * limbs
     tables, attrs = _residue_steps.decode_operands(plan, "cuda" if platform == "gpu" else platform)
-    return call(platform, "jaxmd_residue_decode", out, small, wide, row, column, *tables, **attrs)
+    return call(platform, "jaxmd_residue_decode", out, residues, row, column, *tables, **attrs)
 
 
-def residues_of(rng, plan, count):
+def integers_and_residues(rng, plan, count):
     """Integers within the plan's reach, small and large ones, and residues of them."""
     top = plan.k * 4**plan.bits
     c = [rng.choice([rng.randint(-top, top), rng.randint(-top, top) >> rng.randrange(2 * plan.bits), top, -top, 0, 1])
          for _ in range(count)]  # fmt: skip
-    small = [[centred(v, p) for v in c] for p in plan.small]
-    wide = []
-    for p, t in plan.pairs:
-        m0, m1 = ([rng.randrange(-(p // 2), p // 2 + 1) for _ in c] for _ in range(2))
-        inverse = pow(t, -1, p)
-        wide += [m0, m1, [centred((v - x * (1 - t) - y * (t * t - t)) * inverse, p)
-                          for v, x, y in zip(c, m0, m1, strict=True)]]  # fmt: skip
-    return np.array(small, np.int8).reshape(-1, count), np.array(wide, np.int16).reshape(-1, count), c
+    return c, residues_of(plan, np.array(c, object))
 
 
 @pytest.mark.parametrize("limbs", [1, 2, 3, 4, 8, 12, 16])
@@ -201,12 +212,12 @@ def test_decode_equals_the_cpu_and_integers(limbs, batch, m, n, spread):
     rng = random.Random(limbs * 1000 + n)
     plan = _residues.plan(4096, 53 * limbs + 4)
     count = int(np.prod(batch)) * m * n
-    small, wide, c = residues_of(rng, plan, count)
+    c, residues = integers_and_residues(rng, plan, count)
     row = np.array([rng.randint(-spread, spread) for _ in range(count // n)], np.int32).reshape(*batch, m)
     column = np.array([rng.randint(-spread, spread) for _ in range(count // m)], np.int32).reshape(*batch, n)
-    small, wide = small.reshape(-1, *batch, m, n), wide.reshape(-1, *batch, m, n)
-    got = decode("gpu", plan, small, wide, row, column, limbs)
-    want = decode("cpu", plan, small, wide, row, column, limbs)
+    residues = residues.reshape(-1, *batch, m, n)
+    got = decode("gpu", plan, residues, row, column, limbs)
+    want = decode("cpu", plan, residues, row, column, limbs)
     for x, y in zip(got, want, strict=True):
         np.testing.assert_array_equal(x.view(np.int64), y.view(np.int64))
     if spread > 100:
@@ -225,13 +236,13 @@ def test_decode_of_more_entries_than_a_gpu_holds(limbs, shape):
     """Every warp decodes more than once: a few integers, each in many places, on many grids."""
     draw, rng = random.Random(limbs), inputs.generator("decode many", limbs, shape)
     plan = _residues.plan(4096, 53 * limbs + 4)
-    small, wide, _ = residues_of(draw, plan, 64)
+    _, residues = integers_and_residues(draw, plan, 64)
     middle = np.full(64, 400, np.int32)  # nothing is subnormal
-    known = decode("cpu", plan, small.reshape(-1, 1, 64), wide.reshape(-1, 1, 64), middle[:1], middle, limbs)
+    known = decode("cpu", plan, residues.reshape(-1, 1, 64), middle[:1], middle, limbs)
     place = rng.integers(0, 64, shape)
     row = rng.integers(-30, 30, shape[:-1]).astype(np.int32)
     column = rng.integers(-30, 30, (*shape[:-2], shape[-1])).astype(np.int32)
-    got = decode("gpu", plan, small[:, place], wide[:, place], row + 400, column + 400, limbs)
+    got = decode("gpu", plan, residues[:, place], row + 400, column + 400, limbs)
     for limb, x in zip(got, known, strict=True):
         np.testing.assert_array_equal(limb, np.ldexp(x[0][place], row[..., :, None] + column[..., None, :]))
 
@@ -257,13 +268,11 @@ def test_a_program_of_many_products_at_once():
                 v, *scales, *constants, **attrs, side=np.int64(side)
             )
 
-        out = [struct((len(plan.small), 90, 110), np.int8), struct((3 * len(plan.pairs), 90, 110), np.int16)]
-        product_call = jax.ffi.ffi_call("jaxmd_residue_matmul", out)
-        args = (encoded(x, 0, 90), encoded(y, 1, 110), _residue_steps.channel_moduli(plan))
-        narrow, wide = product_call(*args, small=np.int64(len(plan.small)))
+        product_call = jax.ffi.ffi_call("jaxmd_residue_matmul", struct((plan.residue_bytes, 90, 110), np.int8))
+        residues = product_call(encoded(x, 0, 90), encoded(y, 1, 110), *_residue_steps.product_operands(plan))
         decode_call = jax.ffi.ffi_call("jaxmd_residue_decode", [struct((90, 110), np.float64)])
         scales = (np.full(90, 21, np.int32), np.full(110, 21, np.int32))
-        return decode_call(narrow, wide, *scales, *decode_tables, **decode_attrs)[0]
+        return decode_call(residues, *scales, *decode_tables, **decode_attrs)[0]
 
     device = jax.devices("gpu")[0]
     program = jax.jit(lambda x, y: [one(x[i], y[i]) for i in range(6)])

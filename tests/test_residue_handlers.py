@@ -201,23 +201,20 @@ def test_encode_does_not_crash_where_its_promise_is_broken():
 def decode(platform, plan, residues, row, column, limbs):
     out = [((*row.shape, column.shape[-1]), np.float64)] * limbs
     tables, attrs = _residue_steps.decode_operands(plan, "cuda" if platform == "gpu" else platform)
-    return call(platform, "jaxmd_residue_decode", out, *residues, row, column, *tables, **attrs)
+    return call(platform, "jaxmd_residue_decode", out, residues, row, column, *tables, **attrs)
 
 
 def centred(value, p):
     return (value + p // 2) % p - p // 2
 
 
-def residues_of(plan, value, rng):
-    """Channels of an array of integers; those of a two-digit modulus are random but for what they combine to."""
-    small = [np.vectorize(lambda c, p=p: centred(int(c), p), otypes=[np.int64])(value) for p in plan.small]
-    wide = []
+def residues_of(plan, value):
+    """int8 [R, ...] of an array of integers: their residues, and those of 1/t of them in balanced bytes."""
+    rows = [centred(value, p) for p in plan.small]
     for p, t in plan.pairs:
-        m1, m2 = (rng.integers(-(p // 2), p // 2 + 1, value.shape).astype(object) for _ in range(2))
-        m0 = (value - (t * t - t) * m1 - t * m2) * pow(1 - t, -1, p)
-        wide += [centred(m, p).astype(np.int64) for m in (m0, m1, m2)]
-    small, wide = (np.array(c, np.int64).reshape(len(c), *value.shape) for c in (small, wide))
-    return small.astype(np.int8), wide.astype(np.int16)
+        r = centred(value * pow(t, -1, p), p)
+        rows += [centred(r, 256), (r - centred(r, 256)) // 256]
+    return np.array(rows).reshape(plan.residue_bytes, *value.shape).astype(np.int8)
 
 
 def products(rng, plan, shape):
@@ -249,10 +246,10 @@ def test_decode_of_integers_of_every_size(platform, limbs):
     plan = plan_for(limbs)
     rng = inputs.generator("decode", limbs)
     value = products(rng, plan, (5, 33))
-    residues = residues_of(plan, value, rng)
+    residues = residues_of(plan, value)
     row, column = np.array([0, 7, -1050, -600, 990], np.int32), rng.integers(-30, 31, 33).astype(np.int32)
     got = decode(platform, plan, residues, row, column, limbs)
-    for limb, expected in zip(got, reference_decode(plan, limbs)(*residues, row, column)):
+    for limb, expected in zip(got, reference_decode(plan, limbs)(residues, row, column)):
         np.testing.assert_array_equal(limb, np.asarray(expected))
         np.testing.assert_array_equal(np.signbit(limb), np.signbit(expected))
     oracles.assert_normalized(got)
@@ -268,7 +265,7 @@ def test_decode_of_every_shape(platform, limbs, shape):
     plan = plan_for(limbs, 1)
     rng = inputs.generator("decode shapes", shape, limbs)
     value = rng.integers(-(2**52), 2**52, shape)
-    residues = residues_of(plan, value.astype(object), rng)
+    residues = residues_of(plan, value.astype(object))
     row, column = (rng.integers(-9, 10, s).astype(np.int32) for s in (shape[:-1], (*shape[:-2], shape[-1])))
     got = decode(platform, plan, residues, row + plan.bits, column + plan.bits, limbs)
     np.testing.assert_array_equal(got[0], np.ldexp(value, row[..., :, None] + column[..., None, :]))
@@ -282,7 +279,7 @@ def test_decode_with_the_most_bits_there_are(platform, limbs):
     plan = _residues.plan(4096, _residues.max_bits(4096))
     rng = inputs.generator("decode most bits")
     value = products(rng, plan, (1, 40))
-    residues = residues_of(plan, value, rng)
+    residues = residues_of(plan, value)
     row, column = np.zeros(1, np.int32), np.zeros(40, np.int32)
     got = decode(platform, plan, residues, row, column, limbs)
     true = exact_values(value, row, column, plan.bits)
@@ -300,8 +297,8 @@ def test_decode_with_the_most_bits_there_are(platform, limbs):
 def whole_product(plan, a, b, row, column, shifts, limbs):
     out = [((*row.shape, column.shape[-1]), np.float64)] * limbs
     tables, attrs = _residue_steps.decode_operands(plan, "cpu")
-    attrs |= {"lhs_limbs": len(a), "pairs": len(plan.pairs)}
-    return call("cpu", "jaxmd_residue_product", out, row, column, *shifts, *tables, *a, *b, **attrs)
+    tables = (*_residue_steps.product_operands(plan), *tables)
+    return call("cpu", "jaxmd_residue_product", out, row, column, *shifts, *tables, *a, *b, **attrs, lhs_limbs=len(a))
 
 
 @pytest.mark.parametrize("limbs", [(1, 1, 1), (2, 2, 2), (2, 1, 3), (4, 4, 4), (8, 8, 9)])
@@ -369,7 +366,7 @@ for limbs in (1, 2, 4, 8):
     x = inputs.spread(rng, (9, 150), limbs)
     for side in (0, 1):
         digest.update(t.encode("cpu", plan, x, *t.grid(rng, x, 5), side).tobytes())
-    residues = t.residues_of(plan, t.products(rng, plan, (5, 33)), rng)
+    residues = t.residues_of(plan, t.products(rng, plan, (5, 33)))
     for c in t.decode("cpu", plan, residues, np.arange(5, dtype=np.int32), np.zeros(33, np.int32), limbs):
         digest.update(c.tobytes())
 print(digest.hexdigest())

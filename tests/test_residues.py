@@ -56,7 +56,9 @@ def decoding_obligations(plan):
     product = math.prod(plan.moduli)
     weights = [2 ** (tables.beta * j) for j in range(len(tables.product))]
     rebuilt = [sum(int(d) * weight for d, weight in zip(column, weights)) for column in tables.slices.T]
-    assert rebuilt == [centred(product // p * pow(product // p, -1, p), product) for p in plan.moduli]
+    units = [centred(product // p * pow(product // p, -1, p), product) for p in plan.small]
+    units += [centred(product // p * (pow(product // p, -1, p) * t % p), product) for p, t in plan.pairs]
+    assert rebuilt == units
     assert sum(int(d) * weight for d, weight in zip(tables.product, weights)) == product
     largest = np.array([p // 2 for p in plan.moduli])
     quotient = sum(int(r) * abs(x) for r, x in zip(largest, rebuilt)) // product + 2
@@ -69,13 +71,11 @@ def test_tables_of_the_cuda_decoder(limbs):
     """Bytes of residues times rows of the tables are C' mod P, with residues as the kernel finds and splits them."""
     plan = _residues.plan(4096, 53 * limbs + 2)
     tables = _residue_tables.decode_tables(plan)
-    product, ones, pairs = math.prod(plan.moduli), len(plan.small), len(plan.pairs)
-    narrow, wide, size = -(-ones // 16), -(-pairs // 8), 16 * tables.words  # steps, bytes of an integer
+    product, bytes_ = math.prod(plan.moduli), plan.residue_bytes
+    halves, size = -(-bytes_ // 16), 16 * tables.words  # steps of 16 rows; bytes of an integer
     count, raised = size // 4, product << 8 * tables.raised
-    parts = [tables.data.size - 64 * wide - -(-(2 * count + 6) // 4) * 4, tables.data.size - 64 * wide]
-    fragments, numbers, constants = np.split(tables.data, parts)
+    fragments, numbers = np.split(tables.data, [tables.data.size - -(-(2 * count + 6) // 4) * 4])
     fragments = fragments.view(np.int8).reshape(-1, tables.words, 32, 16)
-    constants = constants.reshape(wide, 4, 2, 8)
     whole = lambda x: sum(int(v) << 32 * i for i, v in enumerate(x.view(np.uint32)))
     assert whole(numbers[:count]) == raised and whole(numbers[count + 4 : 2 * count + 4]) == (1 << 8 * size) - raised
     inverse = float(numbers[2 * count + 4 : 2 * count + 6].view(np.float64)[0])
@@ -90,26 +90,16 @@ def test_tables_of_the_cuda_decoder(limbs):
             for part, word, half, byte in place_in_word
         )
 
-    draw = random.Random(limbs)
-    value = draw.randrange(-(product // 2), product // 2)
-    start = lambda lane, run, count: max(0, min(lane * run, count - run))
+    value = random.Random(limbs).randrange(-(product // 2), product // 2)
+    digits = [centred(value, p) for p in plan.small]
+    for p, t in plan.pairs:
+        residue = centred(value * pow(t, -1, p), p)
+        digits += [centred(residue, 256), (residue - centred(residue, 256)) // 256]
     total = 0
-    for step, lane, i in itertools.product(range(narrow), range(4), range(4)):
-        p = plan.small[start(lane, 4 * narrow, ones) + 4 * step + i]
-        total += centred(value, p) * row(wide + step, 4 * lane + i)
-    for step, lane in itertools.product(range(wide), range(4)):
-        word = int(constants[step, lane, 0, 6])
-        for i in range(2):
-            p, t = plan.pairs[start(lane, 2 * wide, pairs) + 2 * step + i]
-            m1, m2 = (draw.choice([-(p // 2), p // 2, draw.randrange(-(p // 2), p // 2)]) for _ in range(2))
-            m0 = centred((value - (t * t - t) * m1 - t * m2) * pow(1 - t, -1, p), p)
-            c0, c1, c2, minus_p, factor, half = map(int, constants[step, lane, i, :6])
-            x = c0 * m0 + c1 * m1 + c2 * m2 + half
-            assert (abs(c0) + abs(c1) + abs(c2)) * (p // 2) + half < 2**27 and minus_p in (-p, 0)
-            word += (x + (x * factor >> 32) * minus_p) << 16 * i
-        digits = np.array([word % 2**32 ^ 0x80808080], np.uint32).view(np.int8)
-        total += sum(int(digits[j]) * row(step, 4 * lane + j) for j in range(4))
-    assert total % raised == (value << 8 * tables.raised) % raised
+    for step, lane, i in itertools.product(range(halves), range(4), range(4)):
+        start = max(0, min(lane * 4 * halves, bytes_ - 4 * halves))
+        total += digits[start + 4 * step + i] * row(step, 4 * lane + i)
+    assert len(digits) == bytes_ and total % raised == (value << 8 * tables.raised) % raised
 
 
 def test_number_of_products():
@@ -249,12 +239,16 @@ def test_chain_of_integers(limbs, k):
     table = channels_of(pool, plan)
     pad = -k % _residue_steps.K_MULTIPLE
     a, b = (np.pad(table[:, x], ((0, 0), (0, 0), (0, pad))) for x in (left, right))
-    small, wide = jax.jit(functools.partial(_residue_steps.product, plan=plan))(a, b)
+    residues = jax.jit(functools.partial(_residue_steps.product, plan=plan))(a, b)
     integers = [[int(sum(pool[x] * pool[y])) for y in right] for x in left]
     for i, j in np.ndindex(3, 2):
-        assert [int(r) for r in small[:, i, j]] == [centred(integers[i][j], p) for p in plan.small]
+        got = [int(r) for r in residues[:, i, j]]
+        ones = len(plan.small)
+        assert got[:ones] == [centred(integers[i][j], p) for p in plan.small]
+        for (p, t), low, high in zip(plan.pairs, got[ones::2], got[ones + 1 :: 2], strict=True):
+            assert low + 256 * high == centred(integers[i][j] * pow(t, -1, p), p)
     row, column = np.array([0, 7, -900], np.int32), np.array([-3, 5], np.int32)
-    c = jax.jit(functools.partial(_residue_steps.decode, plan=plan, limbs=limbs))(small, wide, row, column)
+    c = jax.jit(functools.partial(_residue_steps.decode, plan=plan, limbs=limbs))(residues, row, column)
     for i, j in np.ndindex(3, 2):
         value = Fraction(integers[i][j]) * Fraction(2) ** (int(row[i] + column[j]) - 2 * plan.bits)
         got, wanted = [float(limb[i, j]) for limb in c], oracles.canonical(value, limbs)

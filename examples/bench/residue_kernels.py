@@ -78,9 +78,9 @@ def case(report: harness.Report, plan: _residues.Plan, limbs: int, n: int, tiles
         product_line(report, plan, products, tile, common)
 
     multiplied = [jax.jit(functools.partial(multiply, plan=plan))(*x) for x in products]
-    operands = [(*c, e, f) for c, e, f in zip(multiplied, row, column, strict=True)]
+    operands = [(c, e, f) for c, e, f in zip(multiplied, row, column, strict=True)]
     c, timing = harness.measure(functools.partial(decode, plan=plan, limbs=limbs), operands, 0.5)
-    rate = (len(plan.small) + 6 * len(plan.pairs) + 8 * limbs) * n * n / timing.seconds
+    rate = (plan.residue_bytes + 8 * limbs) * n * n / timing.seconds
     wrong = wrong_limbs(c, operands[0], plan)
     report.line("kernel_decode", timing, **bandwidth(rate), wrong=wrong, **common)
 
@@ -99,11 +99,11 @@ def product_line(report: harness.Report, plan: _residues.Plan, operands: list[An
     os.environ.pop("JAXMD_RESIDUE_TILE", None)
     if tile:
         os.environ["JAXMD_RESIDUE_TILE"] = tile
-    (small, wide), timing = harness.measure(functools.partial(multiply, plan=plan), operands, 0.5)
+    residues, timing = harness.measure(functools.partial(multiply, plan=plan), operands, 0.5)
     os.environ.pop("JAXMD_RESIDUE_TILE", None)
     a, b = operands[0]
     rate = 2 * a[..., 0].size * b.shape[-2] * a.shape[-1] / timing.seconds
-    wrong = wrong_products(a, b, small, wide, plan)
+    wrong = wrong_products(a, b, residues, plan)
     share = rate / INT8_PEAK
     report.line("kernel_matmul", timing, method=tile, tops=rate / 1e12, share=share, wrong=wrong, **common)
 
@@ -119,8 +119,8 @@ def encode(limbs: tuple[jax.Array, ...], exponent: jax.Array, shift: jax.Array, 
     return _residue_steps._encode_handler(*limbs, exponent, shift, plan=plan, side=side)[0]
 
 
-def multiply(a: jax.Array, b: jax.Array, plan: Any) -> tuple[jax.Array, ...]:
-    return tuple(_residue_steps._product_handler(a, b, plan=plan))
+def multiply(a: jax.Array, b: jax.Array, plan: Any) -> jax.Array:
+    return _residue_steps._product_handler(a, b, plan=plan)[0]
 
 
 def decode(*args: jax.Array, plan: Any, limbs: int) -> tuple[jax.Array, ...]:
@@ -131,7 +131,7 @@ def decode(*args: jax.Array, plan: Any, limbs: int) -> tuple[jax.Array, ...]:
 # Exactness on samples, in Python's integers.
 
 
-def centred(x: int, p: int) -> int:
+def centred(x: Any, p: int) -> Any:
     return (x + p // 2) % p - p // 2
 
 
@@ -159,39 +159,38 @@ def wrong_residues(got: jax.Array, operands: Any, plan: _residues.Plan, side: in
     return int(wrong)
 
 
-def wrong_products(a: jax.Array, b: jax.Array, small: jax.Array, wide: jax.Array, plan: _residues.Plan) -> int:
-    """Of all channels, in a few rows and columns of one matrix; integers below 2^53 in float64."""
+def wrong_products(a: jax.Array, b: jax.Array, residues: jax.Array, plan: _residues.Plan) -> int:
+    """Of all moduli, in a few rows and columns of one matrix; integers below 2^53 in float64."""
     if a.ndim > 3:
-        a, b, small, wide = (x[:, -1] for x in (a, b, small, wide))
+        a, b, residues = (x[:, -1] for x in (a, b, residues))
     rows, columns = jnp.array(sample(a.shape[1], 6)), jnp.array(sample(b.shape[1], 250))
-    x, y = np.asarray(a[:, rows]), np.asarray(b[:, columns])
-    got = [np.asarray(z[:, rows][..., columns], np.int64) for z in (small, wide)]
-    wrong = 0
-    for c, p in enumerate(_residue_steps.channel_moduli(plan).astype(np.int64)):
-        exact = (x[c].astype(np.float64) @ y[c].astype(np.float64).T).astype(np.int64)
-        ones = len(got[0])
-        wrong += int(((exact + p // 2) % p - p // 2 != (got[0][c] if c < ones else got[1][c - ones])).sum())
+    x, y = np.asarray(a[:, rows], np.float64), np.asarray(b[:, columns], np.float64)
+    got, sums = np.asarray(residues[:, rows][..., columns], np.int64), (x @ y.swapaxes(1, 2)).astype(np.int64)
+    ones = len(plan.small)
+    wrong = sum(int((centred(sums[i], p) != got[i]).sum()) for i, p in enumerate(plan.small))
+    for j, ((p, _), (f, g)) in enumerate(zip(plan.pairs, plan.carries.tolist(), strict=True)):
+        s, t, u = (centred(z, p) for z in sums[ones + 3 * j : ones + 3 * j + 3])
+        low, high = got[ones + 2 * j : ones + 2 * j + 2]
+        wrong += int((low + 256 * high != centred(u + g * centred(t + f * s, p), p)).sum())
     return wrong
 
 
 def wrong_limbs(c: tuple[jax.Array, ...], operands: Any, plan: _residues.Plan) -> int:
     """Limbs that differ from the canonical rounding of what the decoding's tables say, on a few entries."""
     tables = _residues.decoding(plan)
-    small, wide, row, column = operands
+    residues, row, column = operands
     places = [tables.beta * j for j in range(len(tables.product))]
     whole: Callable[[np.ndarray], int] = lambda column: sum(int(v) << s for v, s in zip(column, places, strict=True))
     units = [whole(tables.slices[:, i]) for i in range(len(plan.moduli))]
     modulus = whole(tables.product)
-    picks, wrong = sample(small.shape[-1] if len(small) else wide.shape[-1], 5), 0
+    picks, wrong, ones = sample(residues.shape[-1], 5), 0, len(plan.small)
     block = lambda x: np.asarray(x[..., jnp.array(picks), :][..., jnp.array(picks)])
-    narrow, triples, limbs = block(small), block(wide), [block(x) for x in c]
+    digits, limbs = block(residues), [block(x) for x in c]
     e, f = np.asarray(row)[picks], np.asarray(column)[picks]
     for i, j in np.ndindex(len(picks), len(picks)):
-        residues = [int(v) for v in narrow[:, i, j]]
-        for d, (p, _) in enumerate(plan.pairs):
-            terms = zip(tables.combine[d], triples[3 * d : 3 * d + 3, i, j], strict=True)
-            residues.append(centred(sum(int(x) * int(y) for x, y in terms), p))
-        total = sum(r * m for r, m in zip(residues, units, strict=True))
+        one, low, high = (digits[s, i, j].tolist() for s in np.s_[:ones, ones::2, ones + 1 :: 2])
+        values = [*one, *(x + 256 * y for x, y in zip(low, high, strict=True))]
+        total = sum(r * m for r, m in zip(values, units, strict=True))
         total -= round(Fraction(total, modulus)) * modulus
         rest = Fraction(total) * Fraction(2) ** (int(e[i]) + int(f[j]) - 2 * plan.bits)
         for limb in limbs:
