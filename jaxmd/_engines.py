@@ -172,7 +172,9 @@ def _has_certificate(a: Limbs, b: Limbs, platform: str) -> bool:
 def by_levels(
     a: Limbs, b: Limbs, shifts: Shifts, row: jax.Array, column: jax.Array, *, limbs: int, inner: int
 ) -> Limbs:
-    multiply = lambda a, b: guarded(_renormalized(a), _renormalized(b), limbs, inner, "int8")
+    def multiply(a: Limbs, b: Limbs, scratch: int | None) -> Limbs:
+        return guarded(_renormalized(a), _renormalized(b), limbs, inner, "int8", scratch)
+
     return _panels.by_panels(multiply, a, b, inner)
 
 
@@ -189,8 +191,12 @@ def nearly_certified(
         default=functools.partial(_magnitudes.uncertified, plan=plan, limbs=limbs, most=most),
     )
 
+    allowed = _panels.allowed(a, b, inner)
+    assert allowed is not None  # sizes are known here
+    scratch = allowed - math.prod(sizes)  # flags take the rest
+
     def with_exact_entries(a: Limbs, b: Limbs, shifts: Shifts, row: jax.Array, column: jax.Array) -> Limbs:
-        c = _residue_product.matmul(a, b, shifts, row, column, plan=plan, limbs=inner)
+        c = _residue_product.matmul(a, b, shifts, row, column, plan=plan, limbs=inner, scratch=scratch)
         return _product.exact_entries(a, b, flags, c)
 
     levels = functools.partial(by_levels, limbs=limbs, inner=inner)
@@ -224,8 +230,11 @@ def _in_float64_on_gpu(a: Limbs, b: Limbs, limbs: int, inner: int) -> Limbs:
     return _product.float64_repair(a[0], b[0], (c, *(jnp.zeros_like(c),) * (inner - 1)))
 
 
-def guarded(a: Limbs, b: Limbs, limbs: int, inner: int, engine: Engine) -> Limbs:
-    """The componentwise contract for any finite operands: a level that serves most entries, exact sums for the rest."""
+def guarded(a: Limbs, b: Limbs, limbs: int, inner: int, engine: Engine, scratch: int | None = None) -> Limbs:
+    """The componentwise contract for any finite operands: a level that serves most entries, exact sums for the rest.
+
+    scratch: bytes for residues of engine "int8".
+    """
     (ea, ea16), (eb, eb16) = _entry_exponents(a), _entry_exponents(b)
     span = _product.exponent_span(ea16, eb16).astype(jnp.int32)
     shift = _no_shift(a) if engine == "direct" else _balance(ea, eb)
@@ -238,21 +247,22 @@ def guarded(a: Limbs, b: Limbs, limbs: int, inner: int, engine: Engine) -> Limbs
         guard: Any = -1 if inner > 4 and _is_small(needed.shape) else direct_guard(inner)
         c = _product.direct_matmul(a, b, row, column, inner)
     else:
-        levels = _levels(engine, a[0].shape[-1], limbs, inner)
+        levels = _levels(engine, a[0].shape[-1], limbs, inner, scratch)
         level = lowest_level([needed > g for g, _ in levels])
         c = lax.switch(level, [f for _, f in levels], a, b, shifts, row, column)
         guard = jnp.asarray([g for g, _ in levels], jnp.int32)[level]
     return _product.exact_entries(a, b, (needed > guard).astype(jnp.int8), c)
 
 
-def _levels(engine: Engine, k: int, limbs: int, inner: int) -> list[Level]:
+def _levels(engine: Engine, k: int, limbs: int, inner: int, scratch: int | None) -> list[Level]:
     """(guard bits, product) of each level, the lowest first."""
     if engine == "fp64":
         slices = sorted({_slices.plan(limbs, k, guard) for guard in GUARD_LEVELS}, key=lambda p: p.count)
         return [(p.guard, functools.partial(_sliced, plan=p, limbs=inner)) for p in slices]
     words = (53 * limbs + 2, *(53 * limbs + 3 + guard for guard in GUARD_LEVELS[1:]))
     plans = [_residues.plan(k, bits) for bits in words]
-    return [(p.guard(limbs), functools.partial(_residue_product.matmul, plan=p, limbs=inner)) for p in plans]
+    multiply = functools.partial(_residue_product.matmul, limbs=inner, scratch=scratch)
+    return [(p.guard(limbs), functools.partial(multiply, plan=p)) for p in plans]
 
 
 def _normwise(a: Limbs, b: Limbs, limbs: int, inner: int, engine: Engine, platform: str) -> Limbs:
@@ -265,7 +275,7 @@ def _normwise(a: Limbs, b: Limbs, limbs: int, inner: int, engine: Engine, platfo
     plan = _residues.plan(k, 53 * limbs + 2)
     in_residues = functools.partial(_residue_product.matmul, plan=plan, limbs=inner)
 
-    def renormalized(a: Limbs, b: Limbs) -> Limbs:
+    def renormalized(a: Limbs, b: Limbs, scratch: int | None = None) -> Limbs:
         a, b = _renormalized(a), _renormalized(b)
         row = _slices.shared_exponent(_slices.exponents(a), -1)
         column = _slices.shared_exponent(_slices.exponents(b), -2)
@@ -273,7 +283,7 @@ def _normwise(a: Limbs, b: Limbs, limbs: int, inner: int, engine: Engine, platfo
         if engine == "fp64":
             c = _sliced(a, b, shifts, row, column, plan=_slices.plan(limbs, k, 0), limbs=inner)
         else:
-            c = in_residues(a, b, shifts, row, column)
+            c = in_residues(a, b, shifts, row, column, scratch=scratch)
         return _product.exact_entries(a, b, touched(a, b).astype(jnp.int8), c)
 
     if engine == "fp64":
@@ -310,7 +320,7 @@ def _sliced(
 # --- accuracy "exact" ------------------------------------------------------------------------------------------------
 
 
-def _exact(a: Limbs, b: Limbs, limbs: int, engine: Engine) -> Limbs:
+def _exact(a: Limbs, b: Limbs, scratch: int | None, limbs: int, engine: Engine) -> Limbs:
     """Every entry rounded once. Residues hold a row or column whose bits fit a word; the rest is summed one by one."""
     a, b = _renormalized(a), _renormalized(b)
     shape = (*a[0].shape[:-1], b[0].shape[-1])
@@ -322,7 +332,7 @@ def _exact(a: Limbs, b: Limbs, limbs: int, engine: Engine) -> Limbs:
     rows, columns = row - low_row, column - low_column  # bits that a word must have
     wide = [(rows > p.bits)[..., :, None] | (columns > p.bits)[..., None, :] for p in plans]
     level = lowest_level(wide)
-    branches = [functools.partial(_residue_product.matmul, plan=p, limbs=limbs) for p in plans]
+    branches = [functools.partial(_residue_product.matmul, plan=p, limbs=limbs, scratch=scratch) for p in plans]
     c = lax.switch(level, branches, a, b, (_no_shift(a),) * 2, row, column)
     # sums below the last bit of a subnormal number, unless even the last limb is a normal number
     tiny = (low_row[..., :, None] + low_column[..., None, :] < -1074) & ~(jnp.abs(c[-1]) >= 2.0**-1022)

@@ -19,39 +19,44 @@ from . import _ffi, _residue_steps
 Limbs = tuple[jax.Array, ...]
 
 SCRATCH = 2**30
-"""Bytes of scratch that a product may take even if operands and result are smaller."""
+"""Bytes of scratch that a product may take even if operands and result are smaller; else as much as they take."""
 MOST_SCRATCH = 2**35
 """Bytes beyond which more scratch saves no time: what is encoded twice then is little beside the products."""
 
 
-def operand_bytes(batch: int, m: int, n: int, k: int, limbs: int) -> int:
-    """Of operands and result."""
-    return 8 * limbs * batch * (m * k + k * n + m * n)
-
-
-def by_panels(multiply: Callable[[Limbs, Limbs], Limbs], a: Limbs, b: Limbs, limbs: int) -> Limbs:
-    """multiply(a, b) for panels of A and B, as large as copies of both and a few arrays of exponents allow.
-
-    Args:
-        a, b: float64 [..., m, k] and [..., k, n].
-        limbs: of the result.
-    """
+def allowed(a: Limbs, b: Limbs, limbs: int) -> int | None:
+    """Bytes of scratch that a product of `limbs` limbs may take; None where sizes are not known."""
     *batch, m, k = a[0].shape
     n = b[0].shape[-1]
     if not all(isinstance(size, int) for size in (*batch, m, n, k)):
-        return multiply(a, b)
-    count = math.prod(batch)
-    given = operand_bytes(count, m, n, k, max(len(a), len(b), limbs))
-    allowed = min(MOST_SCRATCH, max(SCRATCH, given))
-    panel = _panel(count, m, n, k, (len(a), len(b), limbs), allowed)
+        return None
+    given = 8 * max(len(a), len(b), limbs) * math.prod(batch) * (m * k + k * n + m * n)
+    return min(MOST_SCRATCH, max(SCRATCH, given))
+
+
+def by_panels(multiply: Callable[[Limbs, Limbs, int | None], Limbs], a: Limbs, b: Limbs, limbs: int) -> Limbs:
+    """multiply(a, b, scratch) for panels of A and B, as large as copies of both and a few arrays of exponents allow.
+
+    Args:
+        multiply: its scratch is what it may take beside those copies, in bytes.
+        a, b: float64 [..., m, k] and [..., k, n].
+        limbs: of the result.
+    """
+    most = allowed(a, b, limbs)
+    if most is None:
+        return multiply(a, b, None)
+    *batch, m, k = a[0].shape
+    n, count = b[0].shape[-1], math.prod(batch)
+    panel, taken = _panel(count, m, n, k, (len(a), len(b), limbs), most)
+    scratch = max(most - taken, most // 4)  # a quarter: of a k so long that the least panel takes more
     if panel == (count, m, n):
-        return multiply(a, b)
+        return multiply(a, b, scratch)
     x, y = (tuple(z.reshape(count, *z.shape[len(batch) :]) for z in operand) for operand in (a, b))
 
     def one(z: Any, i: Any, j: Any, c: Limbs) -> Limbs:
         left = tuple(cut(limb, (z, i, 0), (panel[0], panel[1], k)) for limb in x)
         right = tuple(cut(limb, (z, 0, j), (panel[0], k, panel[2])) for limb in y)
-        return updated(c, multiply(left, right), (z, i, j))
+        return updated(c, multiply(left, right, scratch), (z, i, j))
 
     def rows(z: Any, i: Any, c: Limbs) -> Limbs:
         return each(n, panel[2], lambda j, c: one(z, i, j, c), c)
@@ -61,9 +66,9 @@ def by_panels(multiply: Callable[[Limbs, Limbs], Limbs], a: Limbs, b: Limbs, lim
 
 
 def _panel(
-    count: int, m: int, n: int, k: int, limbs: tuple[int, int, int], allowed: int, least: int = 1024
-) -> tuple[int, int, int]:
-    """(batch, m, n) of panels that take half of what is allowed beside their residues.
+    count: int, m: int, n: int, k: int, limbs: tuple[int, int, int], most: int, least: int = 1024
+) -> tuple[tuple[int, int, int], int]:
+    """(batch, m, n) of panels that take half of what is allowed, and the bytes that they take.
 
     That is their limbs, cut out or renormalized: the other copy, and exponents, are gone before there are residues.
     """
@@ -73,12 +78,12 @@ def _panel(
         z, rows, columns = sizes
         return 8 * z * ((limbs[0] * rows + limbs[1] * columns) * k + (limbs[2] + 1) * rows * columns)
 
-    while 2 * taken() > allowed:
+    while 2 * taken() > most:
         axis = 0 if sizes[0] > 1 else 1 if sizes[1] >= sizes[2] else 2
         if axis > 0 and sizes[axis] <= least:
             break
         sizes[axis] = -(-sizes[axis] // 2)
-    return sizes[0], sizes[1], sizes[2]
+    return (sizes[0], sizes[1], sizes[2]), taken()
 
 
 # --- pieces ----------------------------------------------------------------------------------------------------------

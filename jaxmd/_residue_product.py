@@ -2,16 +2,16 @@
 
     G channels of an m x k and a k x n operand take G (m + n) k bytes, the residues of the result about G m n more.
 
-The scratch stays below `budget` bytes: the batch is cut first, then rows (or columns, whichever are more), whose pieces
-are encoded one after another while the residues of the other operand stay; then the other operand; and last k, in
-blocks whose residues are added mod p.
+The scratch stays below what is allowed: the batch is cut first, then rows (or columns, whichever are more), whose
+pieces are encoded one after another while the residues of the other operand stay; then both; and last k, in blocks
+whose residues are added mod p.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import jax
@@ -19,7 +19,7 @@ import jax.numpy as jnp
 from jax import lax
 
 from . import _ffi, _residue_steps
-from ._panels import MOST_SCRATCH, SCRATCH, cut, each, operand_bytes, result, start, updated
+from ._panels import allowed, cut, result, start, updated
 from ._residues import Plan
 
 Limbs = tuple[jax.Array, ...]
@@ -39,31 +39,48 @@ class Tile:
         return self.batch * (plan.channels * (self.m + self.n) * self.k + plan.residue_bytes * self.m * self.n)
 
 
-def budget(batch: int, m: int, n: int, k: int, limbs: int) -> int:
-    """Bytes of scratch allowed: 8/7 of those of operands and result, but at least SCRATCH and at most MOST_SCRATCH.
-
-    A seventh more than they take: with less, hd at n = 2048 cuts both operands and takes 1.3 times as long.
-    """
-    return min(MOST_SCRATCH, max(SCRATCH, operand_bytes(batch, m, n, k, limbs) * 8 // 7))
-
-
-def tile(batch: int, m: int, n: int, k: int, plan: Plan, limbs: int) -> Tile:
-    """The largest pieces, halved in the order of this file's header, whose scratch stays in the budget."""
-    allowed = budget(batch, m, n, k, limbs)
+def tile(batch: int, m: int, n: int, k: int, plan: Plan, scratch: int) -> Tile:
+    """The fewest pieces, in the order of this file's header, whose residues take at most `scratch` bytes."""
+    scratch -= 8 * batch * (m + n + k)  # exponents
+    fits = lambda piece: piece.scratch(plan) <= scratch
     piece = Tile(max(batch, 1), m, n, k)
-
-    def halve(name: str, least: int, when: Callable[[Tile], bool] = lambda piece: True) -> None:
-        nonlocal piece
-        while piece.scratch(plan) > allowed and getattr(piece, name) > least and when(piece):
-            size = -(-getattr(piece, name) // 2)
-            piece = dataclasses.replace(piece, **{name: max(least, -(-size // least) * least)})
-
-    long, short = ("m", "n") if m >= n else ("n", "m")
-    halve("batch", 1)
-    halve(long, 256)
-    halve(short, 512)
-    halve("k", 4096)
+    for size in _even_sizes(piece.batch, 1):
+        piece = Tile(size, m, n, k)
+        if fits(piece):
+            return piece
+    rows_inside = m >= n
+    long, short = (m, n) if rows_inside else (n, m)
+    for outer in _even_sizes(short, 512):
+        for inner in _even_sizes(long, 256):
+            rows, columns = (inner, outer) if rows_inside else (outer, inner)
+            piece = Tile(piece.batch, rows, columns, k)
+            if fits(piece):
+                return piece
+    for size in _even_sizes(k, 4096):
+        piece = dataclasses.replace(piece, k=size)
+        if fits(piece):
+            break
     return piece
+
+
+def _even_sizes(total: int, least: int) -> Iterator[int]:
+    """Sizes of 1, 2, 3, ... about equal pieces, from the second on multiples of `least`, down to it."""
+    yield total
+    size = total
+    while size > least:
+        count = -(-total // size) + 1
+        size = max(1, min((size - 1) // least, -(-total // (count * least)))) * least
+        yield size
+
+
+def _each(total: int, size: int, body: Callable[[Any, int, Limbs], Limbs], c: Limbs) -> Limbs:
+    """body(start, size, c) for pieces that cover [0, total), the last of them shorter."""
+    count, rest = divmod(total, size)
+    if count == 1:
+        c = body(jnp.int32(0), size, c)
+    elif count > 1:
+        c = lax.fori_loop(jnp.int32(0), jnp.int32(count), lambda t, c: body(jnp.int32(size) * t, size, c), c)
+    return body(jnp.int32(total - rest), rest, c) if rest else c
 
 
 def matmul(
@@ -75,6 +92,7 @@ def matmul(
     *,
     plan: Plan,
     limbs: int,
+    scratch: int | None = None,
 ) -> Limbs:
     """A B within the bound of `_residues.Plan.guard`; rounded once where words of w bits hold A and B exactly.
 
@@ -82,13 +100,14 @@ def matmul(
         a, b: float64 [..., m, k] and [..., k, n], normalized.
         shifts, row, column: int32 (s and t, [..., k]), [..., m], [..., n] with |a_il| < 2^(row_i + s_l) and
             |b_lj| < 2^(column_j + t_l), s + t = 0.
+        scratch: bytes that residues may take; None: all that is allowed.
     """
+    scratch = allowed(a, b, limbs) if scratch is None else scratch
     *batch, m, k = a[0].shape
     n = b[0].shape[-1]
-    sizes = (*batch, m, n)
-    if all(isinstance(size, int) for size in sizes):
+    if scratch is not None:
         count = math.prod(batch)
-        piece = tile(count, m, n, k, plan, max(len(a), len(b), limbs))
+        piece = tile(count, m, n, k, plan, scratch)
         if piece != Tile(max(count, 1), m, n, k):
 
             def flat(x: jax.Array) -> jax.Array:
@@ -118,44 +137,48 @@ def _by_pieces(
     rows_inside = m >= n
     blocked = piece.k < k
 
-    def left(z: Any, i: Any, l: Any = 0) -> jax.Array:
-        limbs_a = tuple(cut(x, (z, i, l), (piece.batch, piece.m, piece.k)) for x in a)
-        exponent = cut(row, (z, i), (piece.batch, piece.m))
-        return _residue_steps.encode(limbs_a, exponent, cut(shifts[0], (z, l), (piece.batch, piece.k)), plan, 0)
+    def left(z: Any, i: Any, size: Tile, l: Any = 0) -> jax.Array:
+        limbs_a = tuple(cut(x, (z, i, l), (size.batch, size.m, size.k)) for x in a)
+        exponent = cut(row, (z, i), (size.batch, size.m))
+        return _residue_steps.encode(limbs_a, exponent, cut(shifts[0], (z, l), (size.batch, size.k)), plan, 0)
 
-    def right(z: Any, j: Any, l: Any = 0) -> jax.Array:
-        limbs_b = tuple(cut(x, (z, l, j), (piece.batch, piece.k, piece.n)) for x in b)
-        exponent = cut(column, (z, j), (piece.batch, piece.n))
-        return _residue_steps.encode(limbs_b, exponent, cut(shifts[1], (z, l), (piece.batch, piece.k)), plan, 1)
+    def right(z: Any, j: Any, size: Tile, l: Any = 0) -> jax.Array:
+        limbs_b = tuple(cut(x, (z, l, j), (size.batch, size.k, size.n)) for x in b)
+        exponent = cut(column, (z, j), (size.batch, size.n))
+        return _residue_steps.encode(limbs_b, exponent, cut(shifts[1], (z, l), (size.batch, size.k)), plan, 1)
 
-    def residues(z: Any, i: Any, j: Any, kept: jax.Array | None) -> jax.Array:
+    def residues(z: Any, i: Any, j: Any, size: Tile, kept: jax.Array | None) -> jax.Array:
         if kept is not None:
-            return _residue_steps.product(
-                left(z, i) if rows_inside else kept, kept if rows_inside else right(z, j), plan
-            )
+            x, y = (left(z, i, size), kept) if rows_inside else (kept, right(z, j, size))
+            return _residue_steps.product(x, y, plan)
 
-        def add_block(start: Any, total: jax.Array, first: Any = 0) -> jax.Array:
+        def add_block(t: Any, total: jax.Array) -> jax.Array:
             # the last block starts where the one before ended, so its overlap is cleared: zeros add nothing
-            x, y = left(z, i, start), right(z, j, start)
-            x = jnp.where(jnp.arange(x.shape[-1], dtype=jnp.int32) >= first - start, x, jnp.int8(0))
+            first = start(t, size.k, k)
+            x, y = left(z, i, size, first), right(z, j, size, first)
+            x = jnp.where(jnp.arange(x.shape[-1], dtype=jnp.int32) >= t * size.k - first, x, jnp.int8(0))
             return _residue_steps.add(total, _residue_steps.product(x, y, plan), plan)
 
-        zero = jnp.zeros((plan.residue_bytes, piece.batch, piece.m, piece.n), jnp.int8)
-        step = lambda t, total: add_block(start(t, piece.k, k), total, t * piece.k)
-        return lax.fori_loop(jnp.int32(0), jnp.int32(-(-k // piece.k)), step, _ffi.unify((zero, a[0], b[0]))[0])
+        zero = jnp.zeros((plan.residue_bytes, size.batch, size.m, size.n), jnp.int8)
+        return lax.fori_loop(jnp.int32(0), jnp.int32(-(-k // size.k)), add_block, _ffi.unify((zero, a[0], b[0]))[0])
 
-    def one(z: Any, i: Any, j: Any, kept: jax.Array | None, c: Limbs) -> Limbs:
-        e, f = cut(row, (z, i), (piece.batch, piece.m)), cut(column, (z, j), (piece.batch, piece.n))
-        part = _residue_steps.decode(residues(z, i, j, kept), e, f, plan, limbs)
+    def one(z: Any, i: Any, j: Any, size: Tile, kept: jax.Array | None, c: Limbs) -> Limbs:
+        e, f = cut(row, (z, i), (size.batch, size.m)), cut(column, (z, j), (size.batch, size.n))
+        part = _residue_steps.decode(residues(z, i, j, size, kept), e, f, plan, limbs)
         return updated(c, part, (z, i, j))
 
-    def outer(z: Any, c: Limbs) -> Limbs:
-        def middle(j: Any, c: Limbs) -> Limbs:
-            kept = None if blocked else right(z, j) if rows_inside else left(z, j)
-            if rows_inside:
-                return each(m, piece.m, lambda i, c: one(z, i, j, kept, c), c)
-            return each(n, piece.n, lambda i, c: one(z, j, i, kept, c), c)
+    def of_columns(z: Any, j: Any, size: Tile, c: Limbs) -> Limbs:
+        kept = None if blocked else right(z, j, size)
+        return _each(m, piece.m, lambda i, rows, c: one(z, i, j, dataclasses.replace(size, m=rows), kept, c), c)
 
-        return each(n, piece.n, middle, c) if rows_inside else each(m, piece.m, middle, c)
+    def of_rows(z: Any, i: Any, size: Tile, c: Limbs) -> Limbs:
+        kept = None if blocked else left(z, i, size)
+        return _each(n, piece.n, lambda j, columns, c: one(z, i, j, dataclasses.replace(size, n=columns), kept, c), c)
 
-    return each(count, piece.batch, outer, result(a, b, limbs))
+    def of_batch(z: Any, batch: int, c: Limbs) -> Limbs:
+        size = dataclasses.replace(piece, batch=batch)
+        if rows_inside:
+            return _each(n, piece.n, lambda j, x, c: of_columns(z, j, dataclasses.replace(size, n=x), c), c)
+        return _each(m, piece.m, lambda i, x, c: of_rows(z, i, dataclasses.replace(size, m=x), c), c)
+
+    return _each(count, piece.batch, of_batch, result(a, b, limbs))

@@ -96,7 +96,7 @@ def test_pieces_give_the_same_bits(monkeypatch):
     a, b = operands(3, 900, 700, 1100)
     run = functools.partial(matmul_limbs, limbs=3, engine="int8", accuracy="normwise")
     whole = jax.jit(lambda a, b: run(a, b))(a, b)
-    monkeypatch.setattr(_residue_product, "budget", lambda *args: 2**24)
+    monkeypatch.setattr(_residue_product, "allowed", lambda *args: 2**24)
     assert_same(jax.jit(lambda a, b: run(a, b))(a, b), whole)
 
 
