@@ -170,12 +170,12 @@ def _has_certificate(a: Limbs, b: Limbs, platform: str) -> bool:
 
 
 def by_levels(
-    a: Limbs, b: Limbs, shifts: Shifts, row: jax.Array, column: jax.Array, *, limbs: int, inner: int
+    a: Limbs, b: Limbs, shifts: Shifts, row: jax.Array, column: jax.Array, *, limbs: int, inner: int, held: int = 0
 ) -> Limbs:
     def multiply(a: Limbs, b: Limbs, scratch: int | None) -> Limbs:
         return guarded(_renormalized(a), _renormalized(b), limbs, inner, "int8", scratch)
 
-    return _panels.by_panels(multiply, a, b, inner)
+    return _panels.by_panels(multiply, a, b, inner, held)
 
 
 def nearly_certified(
@@ -191,15 +191,14 @@ def nearly_certified(
         default=functools.partial(_magnitudes.uncertified, plan=plan, limbs=limbs, most=most),
     )
 
-    allowed = _panels.allowed(a, b, inner)
+    allowed, held = _panels.allowed(a, b, inner), math.prod(sizes)  # by the flags
     assert allowed is not None  # sizes are known here
-    scratch = allowed - math.prod(sizes)  # flags take the rest
 
     def with_exact_entries(a: Limbs, b: Limbs, shifts: Shifts, row: jax.Array, column: jax.Array) -> Limbs:
-        c = _residue_product.matmul(a, b, shifts, row, column, plan=plan, limbs=inner, scratch=scratch)
+        c = _residue_product.matmul(a, b, shifts, row, column, plan=plan, limbs=inner, scratch=allowed - held)
         return _product.exact_entries(a, b, flags, c)
 
-    levels = functools.partial(by_levels, limbs=limbs, inner=inner)
+    levels = functools.partial(by_levels, limbs=limbs, inner=inner, held=held)
     return lax.cond(count <= most, with_exact_entries, levels, a, b, shifts, row, column)
 
 

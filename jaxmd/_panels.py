@@ -18,33 +18,42 @@ from . import _ffi, _residue_steps
 
 Limbs = tuple[jax.Array, ...]
 
-SCRATCH = 2**30
+SCRATCH = 10**9
 """Bytes of scratch that a product may take even if operands and result are smaller; else as much as they take."""
 MOST_SCRATCH = 2**35
 """Bytes beyond which more scratch saves no time: what is encoded twice then is little beside the products."""
 
 
 def allowed(a: Limbs, b: Limbs, limbs: int) -> int | None:
-    """Bytes of scratch that a product of `limbs` limbs may take; None where sizes are not known."""
+    """Bytes of scratch that a product of `limbs` limbs may take beside exponents of its rows, columns and terms.
+
+    None where sizes are not known.
+    """
     *batch, m, k = a[0].shape
     n = b[0].shape[-1]
     if not all(isinstance(size, int) for size in (*batch, m, n, k)):
         return None
-    given = 8 * max(len(a), len(b), limbs) * math.prod(batch) * (m * k + k * n + m * n)
-    return min(MOST_SCRATCH, max(SCRATCH, given))
+    count = math.prod(batch)
+    given = 8 * max(len(a), len(b), limbs) * count * (m * k + k * n + m * n)
+    most = min(MOST_SCRATCH, max(SCRATCH, given))
+    return most - min(most // 2, 16 * count * (m + n + k))
 
 
-def by_panels(multiply: Callable[[Limbs, Limbs, int | None], Limbs], a: Limbs, b: Limbs, limbs: int) -> Limbs:
+def by_panels(
+    multiply: Callable[[Limbs, Limbs, int | None], Limbs], a: Limbs, b: Limbs, limbs: int, held: int = 0
+) -> Limbs:
     """multiply(a, b, scratch) for panels of A and B, as large as copies of both and a few arrays of exponents allow.
 
     Args:
         multiply: its scratch is what it may take beside those copies, in bytes.
         a, b: float64 [..., m, k] and [..., k, n].
         limbs: of the result.
+        held: bytes of what is allowed that something else takes meanwhile.
     """
     most = allowed(a, b, limbs)
     if most is None:
         return multiply(a, b, None)
+    most -= held
     *batch, m, k = a[0].shape
     n, count = b[0].shape[-1], math.prod(batch)
     panel, taken = _panel(count, m, n, k, (len(a), len(b), limbs), most)

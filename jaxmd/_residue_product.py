@@ -41,7 +41,6 @@ class Tile:
 
 def tile(batch: int, m: int, n: int, k: int, plan: Plan, scratch: int) -> Tile:
     """The fewest pieces, in the order of this file's header, whose residues take at most `scratch` bytes."""
-    scratch -= 8 * batch * (m + n + k)  # exponents
     fits = lambda piece: piece.scratch(plan) <= scratch
     piece = Tile(max(batch, 1), m, n, k)
     for size in _even_sizes(piece.batch, 1):
@@ -74,13 +73,16 @@ def _even_sizes(total: int, least: int) -> Iterator[int]:
 
 
 def _each(total: int, size: int, body: Callable[[Any, int, Limbs], Limbs], c: Limbs) -> Limbs:
-    """body(start, size, c) for pieces that cover [0, total), the last of them shorter."""
+    """body(start, size, c) for pieces that cover [0, total), the first of them shorter.
+
+    Not the last: XLA would encode it before the others are done, and hold its residues beside theirs.
+    """
     count, rest = divmod(total, size)
+    if rest:
+        c = body(jnp.int32(0), rest, c)
     if count == 1:
-        c = body(jnp.int32(0), size, c)
-    elif count > 1:
-        c = lax.fori_loop(jnp.int32(0), jnp.int32(count), lambda t, c: body(jnp.int32(size) * t, size, c), c)
-    return body(jnp.int32(total - rest), rest, c) if rest else c
+        return body(jnp.int32(rest), size, c)
+    return lax.fori_loop(jnp.int32(0), jnp.int32(count), lambda t, c: body(rest + jnp.int32(size) * t, size, c), c)
 
 
 def matmul(

@@ -53,9 +53,20 @@ PROGRAMS = {  # name: (function, shapes of its operands, limbs)
 }
 
 
+SIZES = [
+    (1, 8192),
+    (2, 4096),
+    (2, 16384),
+    (2, 32768),
+    (4, 4096),
+    (8, 2048),
+    (8, 8192),
+    (16, 2048),
+    (16, 8192),
+]  # limbs, n
 LARGE = {  # name: (function, shapes of its operands, limbs)
-    f"{name}, {accuracy}": (product("int8", accuracy), ((n, n), (n, n)), limbs)
-    for name, limbs, n in [("dd 4096", 2, 4096), ("dd 32768", 2, 32768), ("od 8192", 8, 8192), ("hd 8192", 16, 8192)]
+    f"{limbs} limbs, n = {n}, {accuracy}": (product("int8", accuracy), ((n, n), (n, n)), limbs)
+    for limbs, n in SIZES
     for accuracy in ("componentwise", "normwise", "exact")
 }
 
