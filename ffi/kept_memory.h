@@ -20,7 +20,7 @@ namespace jaxmd {
 class KeptMemory {
  public:
   static constexpr size_t kAlign = 2 << 20;  // a large page
-  static constexpr size_t kMost = 256 << 20;
+  static constexpr size_t kMost = 512 << 20;
 
   // At least `bytes` of anything; data() is null where the system has no more.
   explicit KeptMemory(size_t bytes) {

@@ -18,7 +18,7 @@ from . import _ffi, _residue_steps
 
 Limbs = tuple[jax.Array, ...]
 
-SCRATCH = 10**9
+SCRATCH = 2**30
 """Bytes of scratch that a product may take even if operands and result are smaller; else as much as they take."""
 MOST_SCRATCH = 2**35
 """Bytes beyond which more scratch saves no time: what is encoded twice then is little beside the products."""

@@ -111,9 +111,9 @@ def test_no_cast_that_may_be_folded(programs):
 
 
 def test_scratch_beside_operands_and_result():
-    """At most 1 GB or what operands and result take: a dd product of n = 32768 fits a card of 141 GB."""
+    """At most 1 GiB or what operands and result take: a dd product of n = 32768 fits a card of 141 GB."""
     plans, _ = run_programs("memory")
     for name, plan in plans.items():
-        assert plan["scratch"] <= max(10**9, plan["given"]), (name, plan)
+        assert plan["scratch"] <= max(2**30, plan["given"]), (name, plan)
     largest = plans["2 limbs, n = 32768, componentwise"]
     assert largest["given"] + largest["scratch"] <= 90 * 2**30

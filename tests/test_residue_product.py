@@ -93,13 +93,13 @@ def test_pieces_under_shard_map(monkeypatch):
     ],
 )
 def test_scratch_stays_in_the_budget(sizes, limbs):
-    """Never more than operands and result take, or 1 GB; pieces of a useful size."""
+    """Never more than operands and result take, or 1 GiB; pieces of a useful size."""
     batch, m, n, k = sizes
     plan = _residues.plan(k, 53 * limbs + 2)
     a, b = (jax.ShapeDtypeStruct((batch, *shape), np.float64) for shape in ((m, k), (k, n)))
     allowed = _panels.allowed((a,) * limbs, (b,) * limbs, limbs)
     exponents = 8 * batch * (m + n + k)
-    assert allowed + exponents <= max(10**9, 8 * limbs * batch * (m * k + k * n + m * n))
+    assert allowed + exponents <= max(2**30, 8 * limbs * batch * (m * k + k * n + m * n))
     piece = _residue_product.tile(batch, m, n, k, plan, allowed)
     assert piece.scratch(plan) <= allowed
     assert piece.batch >= 1 and piece.m >= min(m, 256) and piece.n >= min(n, 256) and piece.k >= min(k, 4096)
