@@ -216,7 +216,8 @@ void residue_tile(const ResidueTile& tile, char* scratch) {
   for (int channel = 0; channel < tile.channels; ++channel) {
     const int8_t *const of_a = tile.a + channel * tile.channel_a, *const of_b = tile.b + channel * tile.channel_b;
     if (channel > 0) {
-      carry(sums, layout.squares * kSums, tile.modulus, tile.carry[channel - 1]);
+      const auto all = one_quotient(summed, tile.modulus) ? carry<1> : carry<2>;
+      all(sums, layout.squares * kSums, tile.modulus, tile.carry[channel - 1]);
       summed = 2;  // |x| ≤ p/2 is as much as two terms
     }
     int64_t l = 0;
@@ -243,7 +244,7 @@ void residue_tile(const ResidueTile& tile, char* scratch) {
       }
       summed += depth;
       if (!last && summed >= int64_t{1} << 16) {
-        reduce<2>(sums, layout.squares * kSums, tile.modulus, sums);
+        reduce<2>(sums, layout.squares * kSums, tile.modulus);
         summed = 2;
       }
       l += depth;

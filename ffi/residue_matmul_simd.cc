@@ -184,12 +184,23 @@ struct Layout {
 
 size_t scratch_bytes(int64_t rows, int64_t columns, int64_t k, int) { return Layout(rows, columns, k).bytes; }
 
-// All rows of the sums of `terms` products each: |x| ≤ terms 2^14.
-template <class T>
-void reduce_rows(const int32_t* sums, int64_t sum_stride, const ResidueTile& tile, int64_t terms, T* out,
-                 int64_t stride) {
-  const auto row = one_quotient(terms, tile.modulus) ? reduce<1, T> : reduce<2, T>;
-  for (int64_t i = 0; i < tile.rows; ++i) row(sums + i * sum_stride, tile.columns, tile.modulus, out + i * stride);
+// use(first sum of the row, i) for all rows of a tile.
+template <class Use>
+void each_row(int32_t* sums, int64_t sum_stride, const ResidueTile& tile, Use use) {
+  for (int64_t i = 0; i < tile.rows; ++i) use(sums + i * sum_stride, i);
+}
+
+// From sums to C.
+template <int kQuotients>
+void finish(int32_t* sums, int64_t sum_stride, const ResidueTile& tile) {
+  each_row(sums, sum_stride, tile, [&](const int32_t* row, int64_t i) {
+    int8_t* const low = tile.low + i * tile.stride;
+    if (tile.high == nullptr) {
+      reduce<kQuotients>(row, tile.columns, tile.modulus, low);
+    } else {
+      reduce<kQuotients>(row, tile.columns, tile.modulus, low, tile.high + i * tile.stride);
+    }
+  });
 }
 
 void residue_tile(const ResidueTile& tile, char* scratch) {
@@ -204,9 +215,10 @@ void residue_tile(const ResidueTile& tile, char* scratch) {
   for (int channel = 0; channel < tile.channels; ++channel) {
     const int8_t *const a = tile.a + channel * tile.channel_a, *const b = tile.b + channel * tile.channel_b;
     if (channel > 0) {
-      for (int64_t i = 0; i < tile.rows; ++i) {
-        carry(sums + i * layout.sum_stride, tile.columns, tile.modulus, tile.carry[channel - 1]);
-      }
+      const auto carry_row = one_quotient(summed, tile.modulus) ? carry<1> : carry<2>;
+      each_row(sums, layout.sum_stride, tile, [&](int32_t* row, int64_t) {
+        carry_row(row, tile.columns, tile.modulus, tile.carry[channel - 1]);
+      });
       summed = 2;  // |x| ≤ p/2 is as much as two terms
     }
     int64_t l = 0;
@@ -222,7 +234,8 @@ void residue_tile(const ResidueTile& tile, char* scratch) {
       }
       summed += depth;
       if (summed >= int64_t{1} << 16) {
-        reduce_rows(sums, layout.sum_stride, tile, summed, sums, layout.sum_stride);
+        each_row(sums, layout.sum_stride, tile,
+                 [&](int32_t* row, int64_t) { reduce<2>(row, tile.columns, tile.modulus); });
         summed = 2;
       }
       l += depth;
@@ -232,13 +245,10 @@ void residue_tile(const ResidueTile& tile, char* scratch) {
     int32_t smallest = tile.bound;
     for (int64_t i = 0; i < tile.rows; ++i) smallest = least(sums + i * layout.sum_stride, tile.columns, smallest);
     if (smallest < tile.bound) tile.below->store(true, std::memory_order_relaxed);
-  } else if (tile.high == nullptr) {
-    reduce_rows(sums, layout.sum_stride, tile, summed, tile.low, tile.stride);
+  } else if (one_quotient(summed, tile.modulus)) {
+    finish<1>(sums, layout.sum_stride, tile);
   } else {
-    reduce_rows(sums, layout.sum_stride, tile, summed, sums, layout.sum_stride);
-    for (int64_t i = 0; i < tile.rows; ++i) {
-      split(sums + i * layout.sum_stride, tile.columns, tile.low + i * tile.stride, tile.high + i * tile.stride);
-    }
+    finish<2>(sums, layout.sum_stride, tile);
   }
 }
 

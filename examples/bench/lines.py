@@ -1,4 +1,4 @@
-"""Reading the committed JSON lines, results/<machine>.jsonl: h200, cpu (AVX2), amx, amx-kept; the last counts."""
+"""Reading the committed JSON lines, results/<machine>.jsonl: h200, cpu (AVX2), amx; the last counts."""
 
 from __future__ import annotations
 

@@ -141,20 +141,6 @@ def residues(machine: str) -> Callable[[], str]:
     return build
 
 
-def kept_memory() -> str:
-    """Products of engine "int8" as memory comes, and where the allocator keeps what it was given."""
-    records = select(lines.read("amx"), "residue_product", engine="int8", accuracy="componentwise")
-    kept = select(lines.read("amx-kept"), "residue_product", engine="int8", accuracy="componentwise")
-    rows = []
-    for before in sorted(records, key=lambda r: (r["limbs"], r["shape"])):
-        for after in select(kept, "residue_product", limbs=before["limbs"], shape=before["shape"]):
-            times = [milliseconds(r) for r in (before, after)]
-            ratios = [f"{r['ratio']:.3g}" for r in (before, after)]
-            rows.append([NAMES[before["limbs"]], dimensions(before), *times, *ratios, units(after)])
-    header = ["", "n", "ms", "ms, memory kept", "time / float64", "time / float64, memory kept", "max error / bound"]
-    return markdown(header, rows) + source([*records, *kept])
-
-
 def residue_label(record: Record) -> str:
     if record["engine"] == "flint":
         return f"FLINT, {53 * record['limbs']}-bit integers"
@@ -462,7 +448,6 @@ TABLES: dict[str, Callable[[], str]] = {
     "steps-cpu": steps("cpu"),
     "residues-amx": residues("amx"),
     "steps-amx": steps("amx"),
-    "kept-amx": kept_memory,
     "table-1": table_1,
     "table-2": table_2,
     "spread": spread,
