@@ -75,17 +75,18 @@ def by_panels(
 
 
 def _panel(
-    count: int, m: int, n: int, k: int, limbs: tuple[int, int, int], most: int, least: int = 1024
+    count: int, m: int, n: int, k: int, limbs: tuple[int, int, int], most: int, least: int = 64
 ) -> tuple[tuple[int, int, int], int]:
     """(batch, m, n) of panels that take half of what is allowed, and the bytes that they take.
 
-    That is their limbs, cut out or renormalized: the other copy, and exponents, are gone before there are residues.
+    That is their limbs, cut out or renormalized, and 16 bytes an entry of the result for flags and exponents of sums:
+    the other copy, and exponents of operands, are gone before there are residues.
     """
     sizes = [max(count, 1), m, n]
 
     def taken() -> int:
         z, rows, columns = sizes
-        return 8 * z * ((limbs[0] * rows + limbs[1] * columns) * k + (limbs[2] + 1) * rows * columns)
+        return 8 * z * ((limbs[0] * rows + limbs[1] * columns) * k + (limbs[2] + 2) * rows * columns)
 
     while 2 * taken() > most:
         axis = 0 if sizes[0] > 1 else 1 if sizes[1] >= sizes[2] else 2

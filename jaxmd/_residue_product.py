@@ -38,11 +38,28 @@ class Tile:
         """Bytes of the residues of one piece."""
         return self.batch * (plan.channels * (self.m + self.n) * self.k + plan.residue_bytes * self.m * self.n)
 
+    def encoding(self, plan: Plan, whole: Tile, limbs: tuple[int, int]) -> int:
+        """Bytes of residues and of limbs while the operand that is kept, or a block of both, is encoded.
 
-def tile(batch: int, m: int, n: int, k: int, plan: Plan, scratch: int) -> Tile:
-    """The fewest pieces, in the order of this file's header, whose residues take at most `scratch` bytes."""
-    fits = lambda piece: piece.scratch(plan) <= scratch
-    piece = Tile(max(batch, 1), m, n, k)
+        XLA copies limbs where those of a piece do not lie together.
+        """
+        blocked, batched = self.k < whole.k, self.batch > 1
+        copied_a = blocked or (batched and self.m < whole.m)
+        copied_b = self.n < whole.n or (batched and blocked)
+        a = (8 * limbs[0] * copied_a + plan.channels) * self.m
+        b = (8 * limbs[1] * copied_b + plan.channels) * self.n
+        at_once = a + b if blocked or whole.m < whole.n else max(a, b)
+        return self.batch * self.k * at_once
+
+
+def tile(batch: int, m: int, n: int, k: int, plan: Plan, limbs: tuple[int, int], scratch: int) -> Tile:
+    """The fewest pieces, in the order of this file's header, that take at most `scratch` bytes.
+
+    limbs: of A and B.
+    """
+    whole = Tile(max(batch, 1), m, n, k)
+    fits = lambda piece: max(piece.scratch(plan), piece.encoding(plan, whole, limbs)) <= scratch
+    piece = whole
     for size in _even_sizes(piece.batch, 1):
         piece = Tile(size, m, n, k)
         if fits(piece):
@@ -73,15 +90,18 @@ def _even_sizes(total: int, least: int) -> Iterator[int]:
 
 
 def _each(total: int, size: int, body: Callable[[Any, int, Limbs], Limbs], c: Limbs) -> Limbs:
-    """body(start, size, c) for pieces that cover [0, total), the first of them shorter.
+    """body(start, size, c) for pieces that cover [0, total): the first of them shorter, or two that overlap.
 
-    Not the last: XLA would encode it before the others are done, and hold its residues beside theirs.
+    XLA encodes what stands outside a loop as early as it can, and holds those residues beside others. A piece before
+    the loop is done when the loop begins; one after it, or two without a loop, would not be.
     """
     count, rest = divmod(total, size)
+    if size >= total:
+        return body(jnp.int32(0), total, c)
+    if count == 1:
+        return lax.fori_loop(jnp.int32(0), jnp.int32(2), lambda t, c: body(jnp.int32(rest) * t, size, c), c)
     if rest:
         c = body(jnp.int32(0), rest, c)
-    if count == 1:
-        return body(jnp.int32(rest), size, c)
     return lax.fori_loop(jnp.int32(0), jnp.int32(count), lambda t, c: body(rest + jnp.int32(size) * t, size, c), c)
 
 
@@ -109,7 +129,7 @@ def matmul(
     n = b[0].shape[-1]
     if scratch is not None:
         count = math.prod(batch)
-        piece = tile(count, m, n, k, plan, scratch)
+        piece = tile(count, m, n, k, plan, (len(a), len(b)), scratch)
         if piece != Tile(max(count, 1), m, n, k):
 
             def flat(x: jax.Array) -> jax.Array:

@@ -53,20 +53,12 @@ PROGRAMS = {  # name: (function, shapes of its operands, limbs)
 }
 
 
-SIZES = [
-    (1, 8192),
-    (2, 4096),
-    (2, 16384),
-    (2, 32768),
-    (4, 4096),
-    (8, 2048),
-    (8, 8192),
-    (16, 2048),
-    (16, 8192),
-]  # limbs, n
+SQUARE = [(1, 8192), (2, 4096), (2, 16384), (2, 32768), (4, 4096), (8, 2048), (8, 8192), (16, 2048), (16, 8192)]
+SIZES = [(limbs, n, n, n) for limbs, n in SQUARE]  # limbs, m, k, n
+SIZES += [(2, 1000, 60000, 1000), (4, 2000, 4000, 2000), (5, 40, 60000, 700), (8, 1, 400000, 900)]
 LARGE = {  # name: (function, shapes of its operands, limbs)
-    f"{limbs} limbs, n = {n}, {accuracy}": (product("int8", accuracy), ((n, n), (n, n)), limbs)
-    for limbs, n in SIZES
+    f"{limbs} limbs, {m} x {k} x {n}, {accuracy}": (product("int8", accuracy), ((m, k), (k, n)), limbs)
+    for limbs, m, k, n in SIZES
     for accuracy in ("componentwise", "normwise", "exact")
 }
 

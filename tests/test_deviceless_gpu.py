@@ -115,5 +115,5 @@ def test_scratch_beside_operands_and_result():
     plans, _ = run_programs("memory")
     for name, plan in plans.items():
         assert plan["scratch"] <= max(2**30, plan["given"]), (name, plan)
-    largest = plans["2 limbs, n = 32768, componentwise"]
+    largest = plans["2 limbs, 32768 x 32768 x 32768, componentwise"]
     assert largest["given"] + largest["scratch"] <= 90 * 2**30

@@ -100,7 +100,7 @@ def test_scratch_stays_in_the_budget(sizes, limbs):
     allowed = _panels.allowed((a,) * limbs, (b,) * limbs, limbs)
     exponents = 8 * batch * (m + n + k)
     assert allowed + exponents <= max(2**30, 8 * limbs * batch * (m * k + k * n + m * n))
-    piece = _residue_product.tile(batch, m, n, k, plan, allowed)
+    piece = _residue_product.tile(batch, m, n, k, plan, (limbs, limbs), allowed)
     assert piece.scratch(plan) <= allowed
     assert piece.batch >= 1 and piece.m >= min(m, 256) and piece.n >= min(n, 256) and piece.k >= min(k, 4096)
     assert piece.k == k or piece.k % _residue_steps.K_MULTIPLE == 0
