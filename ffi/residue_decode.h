@@ -15,8 +15,8 @@
 
 namespace jaxmd {
 
-constexpr int kResidueBlock = 512;  // elements of a kernel call
-constexpr int kResidueDecodeStep = 64;    // elements put together at a time
+constexpr int kResidueBlock = 512;      // elements of a kernel call
+constexpr int kResidueDecodeStep = 64;  // elements put together at a time
 constexpr int kMaxResidueSlices = 128;
 
 struct ResidueDecodeTask {

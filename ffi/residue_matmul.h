@@ -23,10 +23,10 @@ struct ResidueTile {
   const int8_t *a, *b;  // the first row of each; rows are k apart
   int64_t rows, columns, k;
   int32_t modulus;
-  int channels;                     // 1 or 3
-  int64_t channel_a, channel_b;     // bytes from one channel to the next
-  int32_t carry[2];                 // f_0, f_1
-  int8_t *low, *high;  // the first entry of each plane of C, high null for one digit; rows are `stride` apart
+  int channels;                  // 1 or 3
+  int64_t channel_a, channel_b;  // bytes from one channel to the next
+  int32_t carry[2];              // f_0, f_1
+  int8_t *low, *high;            // the first entry of each plane of C, high null for one digit; rows `stride` apart
   int64_t stride;
   std::atomic<bool>* below;  // or, instead of C: set where a sum is below `bound`; k <= 2^16
   int32_t bound;

@@ -18,7 +18,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from . import _arith, _elementwise, _export, _ffi, _format, _indexing, _order, _products, _rational
-from ._engines import Accuracy, Engine
+from ._choice import Accuracy, Engine
 from ._operands import (
     Limbs,
     Value,

@@ -16,8 +16,8 @@ import jax.numpy as jnp
 
 from . import _arith
 from ._array import MultiDouble, matmul
+from ._choice import Accuracy, Engine
 from ._functions import transpose, value
-from ._matmul import Accuracy, Engine
 from ._operands import naming, result_limbs
 from ._reductions import sum as total
 

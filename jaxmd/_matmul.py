@@ -18,7 +18,7 @@ import jax.numpy as jnp
 from jax.interpreters import batching, mlir
 
 from . import _arith, _engines
-from ._engines import ACCURACIES, ENGINES, Accuracy, Engine
+from ._choice import ACCURACIES, ENGINES, Accuracy, Engine, choose
 from ._primitive import Number, Numbers, batch_size, bind, check_limbs, define, is_linear, to_front
 
 Limbs = tuple[jax.Array, ...]
@@ -51,8 +51,8 @@ def choose_engine(
         platform = "cpu" if jax.default_backend() == "cpu" else "cuda"
     if platform not in ("cpu", "cuda"):
         raise ValueError(f"{who}: platform is {platform!r}; wanted 'cpu', 'cuda' or None.")
-    if accuracy not in _engines.ACCURACIES:
-        raise ValueError(f"{who}: accuracy is {accuracy!r}; wanted one of {', '.join(_engines.ACCURACIES)}.")
+    if accuracy not in ACCURACIES:
+        raise ValueError(f"{who}: accuracy is {accuracy!r}; wanted one of {', '.join(ACCURACIES)}.")
     check_limbs(who, limbs)
     for name, shape in (("a_shape", a_shape), ("b_shape", b_shape)):
         integers = isinstance(shape, tuple | list) and all(hasattr(size, "__index__") for size in shape)
@@ -70,7 +70,7 @@ def choose_engine(
         raise ValueError(
             f"{who}: shapes are {tuple(a_shape)} and {tuple(b_shape)}; the leading axes must broadcast."
         ) from None
-    return _engines.choose(m, n, a_shape[-1], limbs, accuracy, platform, batch)
+    return choose(m, n, a_shape[-1], limbs, accuracy, platform, batch)
 
 
 # --- the primitive ---------------------------------------------------------------------------------------------------

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from . import _ffi, _prepared
-from ._engines import Accuracy, Engine
+from ._choice import Accuracy, Engine
 from ._matmul import matmul_limbs
 from ._operands import (
     Limbs,

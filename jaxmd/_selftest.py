@@ -17,7 +17,7 @@ import numpy as np
 
 from jaxmd._arith import add, div, mul, sqrt, two_prod, two_sum
 from jaxmd._array import MultiDouble, matmul
-from jaxmd._engines import Accuracy, Engine
+from jaxmd._choice import Accuracy, Engine
 
 LIMBS = (2, 4)
 ENGINES: tuple[Engine, ...] = ("int8", "fp64", "direct")

@@ -17,6 +17,7 @@ LAYERS = [
         *["_explain_text", "_explain_picture", "_explain", "_certificate", "_issue", "_verify", "_probe", "tensorcore"],
     ],
     [
+        "_choice",
         "_product",
         "_residue_steps",
         "_panels",
