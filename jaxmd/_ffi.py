@@ -18,8 +18,9 @@ import numpy as np
 _MODULES = {"cpu": "jaxmd._cpu", "CUDA": "jaxmd._cuda"}
 CPU_ISAS = ("portable", "avx2", "avx512", "vnni", "amx")
 """What JAXMD_CPU_ISA may say: no better instruction set than this is used (ffi/isa.h)."""
-CPU_ONLY = frozenset({"jaxmd_tensorcore_steps"})
-"""Handlers that CUDA does without: a GPU issues the instructions themselves, or runs the model in plain JAX."""
+CPU_ONLY = frozenset({"jaxmd_residue_product", "jaxmd_tensorcore_steps"})
+"""Handlers that CUDA does without: it multiplies residues step by step, and issues the instructions of tensor cores or
+runs their model in plain JAX."""
 _lock = threading.Lock()
 _targets: dict[str, frozenset[str]] = {}
 

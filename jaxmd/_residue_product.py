@@ -39,17 +39,16 @@ class Tile:
         return self.batch * (plan.channels * (self.m + self.n) * self.k + plan.residue_bytes * self.m * self.n)
 
     def encoding(self, plan: Plan, whole: Tile, limbs: tuple[int, int]) -> int:
-        """Bytes of residues and of limbs while the operand that is kept, or a block of both, is encoded.
+        """Bytes of residues and of limbs while an operand is encoded beside the other's residues.
 
-        XLA copies limbs where those of a piece do not lie together.
+        XLA copies limbs where those of a piece do not lie together, and may do that early.
         """
         blocked, batched = self.k < whole.k, self.batch > 1
         copied_a = blocked or (batched and self.m < whole.m)
         copied_b = self.n < whole.n or (batched and blocked)
         a = (8 * limbs[0] * copied_a + plan.channels) * self.m
         b = (8 * limbs[1] * copied_b + plan.channels) * self.n
-        at_once = a + b if blocked or whole.m < whole.n else max(a, b)
-        return self.batch * self.k * at_once
+        return self.batch * self.k * (a + b)
 
 
 def tile(batch: int, m: int, n: int, k: int, plan: Plan, limbs: tuple[int, int], scratch: int) -> Tile:
