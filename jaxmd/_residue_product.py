@@ -19,7 +19,7 @@ import jax.numpy as jnp
 from jax import lax
 
 from . import _ffi, _residue_steps
-from ._panels import allowed, cut, result, start, updated
+from ._panels import allowed, cut, each, result, start, updated
 from ._residues import Plan
 
 Limbs = tuple[jax.Array, ...]
@@ -95,12 +95,9 @@ def _each(total: int, size: int, body: Callable[[Any, int, Limbs], Limbs], c: Li
     the loop is done when the loop begins; one after it, or two without a loop, would not be.
     """
     count, rest = divmod(total, size)
-    if size >= total:
-        return body(jnp.int32(0), total, c)
-    if count == 1:
-        return lax.fori_loop(jnp.int32(0), jnp.int32(2), lambda t, c: body(jnp.int32(rest) * t, size, c), c)
-    if rest:
-        c = body(jnp.int32(0), rest, c)
+    if rest == 0 or count == 1:
+        return each(total, size, lambda i, c: body(i, size, c), c)
+    c = body(jnp.int32(0), rest, c)
     return lax.fori_loop(jnp.int32(0), jnp.int32(count), lambda t, c: body(rest + jnp.int32(size) * t, size, c), c)
 
 
